@@ -1,0 +1,18 @@
+"""The one exception a user is meant to read: it names what is wrong, where, and what to do about it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class GearError(ValueError):
+    """Bad input. The command line prints the message and leaves with exit code 2, without a traceback."""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> GearError:
+    """The error for a name that does not exist, with the nearest names that do."""
+    known = sorted(known)
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    guess = f" Did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
+    return GearError(f"unknown {kind} {name!r}.{guess} Known: {', '.join(known)}.")
