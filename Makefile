@@ -1,0 +1,32 @@
+# `make train` and `make test` do all their own set-up: a .venv beside this file, filled once and reused while
+# pyproject.toml and constraints.txt stay as they are.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+# One small model on two cores: spinning OpenMP threads would cost more than they give.
+export OMP_WAIT_POLICY ?= PASSIVE
+export TOKENIZERS_PARALLELISM ?= false
+export HF_HUB_OFFLINE ?= 1
+export TRL_EXPERIMENTAL_SILENCE ?= 1
+
+.PHONY: train test lint nightly clean
+train: $(READY)
+	$(BIN)/gear train $(ARGS)
+
+test: $(READY) lint
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(READY)
+	$(BIN)/ruff check src tests benchmarks examples
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "gear-rl needs Python 3.11 or newer: make PYTHON=python3.12 …")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q -c constraints.txt torch
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[trl,report,dev]'
+	touch $@

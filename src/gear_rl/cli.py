@@ -1,0 +1,129 @@
+"""The command `gear`: finds the subcommand, runs it, and turns what a user can mend into one line and exit code 2."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import importlib
+import os
+import signal
+import sys
+import traceback
+from typing import Any, NoReturn
+
+from gear_rl import __version__
+from gear_rl.commands import EXTRA_OF
+from gear_rl.errors import GearError, unknown_name
+
+COMMANDS = {
+    "train": "train an agent; with no arguments, the embedded model on the embedded task",
+    "eval": "score a model on a task, sampled and greedy, with intervals",
+    "credit": "assign credit to saved rollouts with any method",
+    "methods": "what methods there are, what each needs and costs",
+    "doctor": "versions, devices, self-checks: what to paste in a bug report",
+}
+BAD_INPUT, INTERRUPTED, PIPE_CLOSED = 2, 128 + signal.SIGINT, 141
+
+
+class Parser(argparse.ArgumentParser):
+    """Usage errors are errors like all others: one line, and where to read more."""
+
+    def error(self, message: str) -> NoReturn:
+        raise GearError(f"{message}. See `{self.prog} --help`.")
+
+
+def build_parser(argv: list[str]) -> Parser:
+    """The parser; only commands that `argv` mentions are imported, so `gear --help` stays quick."""
+    parser = Parser(prog="gear", description="Credit assignment for reinforcement learning of LLM agents.", allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"gear {__version__}")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of errors")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    for name, summary in COMMANDS.items():
+        sub = subparsers.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".", allow_abbrev=False)
+        if name in argv:
+            module = importlib.import_module(f"gear_rl.commands.{name}")
+            module.add_arguments(sub)
+            # SUPPRESS: without it, the subcommand's default would overwrite a --debug that stands before its name.
+            sub.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of errors")
+            sub.set_defaults(run=module.run, parser=sub)
+    return parser
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    """`argv` understood, or a GearError with the nearest thing that would have been."""
+    command = next((word for word in argv if not word.startswith("-")), None)
+    if command is not None and command not in COMMANDS:
+        raise unknown_name("command", command, COMMANDS)
+    parser = build_parser(argv)
+    args, unknown = parser.parse_known_args(argv)
+    if args.command is None and not unknown:
+        parser.print_help(sys.stderr)
+        raise SystemExit(BAD_INPUT)
+    if unknown:
+        culprit = getattr(args, "parser", parser)
+        option = next((word.split("=")[0] for word in unknown if word.startswith("-")), None)
+        if option is None:
+            culprit.error(f"too many arguments: {' '.join(unknown)}")
+        raise unknown_name("option", option, [o for o in culprit._option_string_actions if o.startswith("--")])
+    return args
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run `gear`; the exit code. 0 done, 1 a check failed, 2 bad input, 130 interrupted."""
+    argv = sys.argv[1:] if argv is None else argv
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal without "τ" shows "?", instead of ending the run
+    try:
+        args = parse(argv)
+        code = args.run(args)
+        sys.stdout.flush()  # here, so that a closed pipe is met inside this try
+        return code
+    except KeyboardInterrupt:
+        return _complain("interrupted.", argv, INTERRUPTED, prefix="gear: ")
+    except BrokenPipeError:
+        # The reader left (`gear methods | head`). Nothing is wrong; keep Python from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    except GearError as error:
+        return _complain(str(error), argv, BAD_INPUT)
+    except ModuleNotFoundError as error:
+        message = _missing_module(error)
+        if message is None:
+            raise
+        return _complain(message, argv, BAD_INPUT)
+    except OSError as error:
+        return _complain(_describe_os_error(error), argv, BAD_INPUT)
+
+
+def _complain(message: str, argv: list[str], code: int, prefix: str = "gear: error: ") -> int:
+    if "--debug" in argv:
+        traceback.print_exc()
+    print(f"{prefix}{message}", file=sys.stderr)
+    return code
+
+
+def _missing_module(error: ModuleNotFoundError) -> str | None:
+    """Which extra to install; None if the module is none of ours to bring."""
+    package = (error.name or "").split(".")[0].replace("_", "-")
+    if package not in EXTRA_OF:
+        return None
+    extra = EXTRA_OF[package]
+    return f"{package} is not installed: pip install 'gear-rl{f'[{extra}]' if extra else ''}'."
+
+
+def _describe_os_error(error: OSError) -> str:
+    if error.errno is None:  # libraries raise OSError for much else, with a message of their own
+        return str(error)
+    where = f"{error.filename}: " if error.filename else ""
+    advice: dict[Any, str] = {
+        errno.ENOSPC: " Free some space; what was saved before is whole.",
+        errno.EDQUOT: " Free some space; what was saved before is whole.",
+        errno.EACCES: " Choose a folder you may write to, or change its permissions.",
+        errno.EROFS: " Choose a folder you may write to.",
+    }
+    return f"{where}{(error.strerror or str(error)).lower()}.{advice.get(error.errno, '')}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

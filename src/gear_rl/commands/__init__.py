@@ -1,0 +1,19 @@
+"""The subcommands of `gear`, a module each: `add_arguments(parser)`, which imports nothing heavy, and `run(args) -> int`."""
+
+from __future__ import annotations
+
+EXTRA_OF = {
+    "torch": None,
+    "numpy": None,
+    "trl": "trl",
+    "transformers": "trl",
+    "accelerate": "trl",
+    "peft": "trl",
+    "datasets": "trl",
+    "safetensors": "trl",
+    "rich": "trl",
+    "math-verify": "math",
+    "tensorboard": "report",
+    "verl": "verl",
+}
+"""Distribution → the extra of gear-rl that brings it; None: the core itself."""

@@ -1,0 +1,89 @@
+"""All credit methods by name. To add one of your own without touching this file, register its class as an entry point:
+
+[project.entry-points."gear_rl.methods"]
+my_method = "my_package:MyMethod"
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from gear_rl.errors import GearError, unknown_name
+from gear_rl.methods.ablations import (
+    FixedSegments,
+    RandomSegments,
+    SegmentOnly,
+    Shuffled,
+    ShuffledOutcomes,
+    Token,
+    TurnSegments,
+    WrongHint,
+)
+from gear_rl.methods.base import Cost, Method
+from gear_rl.methods.gear import Gear
+from gear_rl.methods.grpo import GRPO, DrGRPO
+from gear_rl.methods.low_probability import LowProbability
+from gear_rl.methods.opd import OPD
+from gear_rl.methods.oracle import Oracle
+
+METHODS: dict[str, type[Method]] = {
+    "grpo": GRPO,
+    "dr_grpo": DrGRPO,
+    "gear": Gear,
+    # GEAR with one part taken away or replaced
+    "token": Token,
+    "segment_only": SegmentOnly,
+    "random_segments": RandomSegments,
+    "fixed_segments": FixedSegments,
+    "turn_segments": TurnSegments,
+    "shuffled": Shuffled,
+    # what a gain could be due to instead of credit
+    "low_probability": LowProbability,
+    "wrong_hint": WrongHint,
+    "shuffled_outcomes": ShuffledOutcomes,
+    "opd": OPD,
+    # how much there is to gain
+    "oracle": Oracle,
+}
+
+__all__ = ["METHODS", "Cost", "Method", "all_methods", "find_method", "method"]
+
+
+def method(name: str, /, **options: Any) -> Method:
+    """Build the method `name`. Unknown names and options are refused with the nearest known ones."""
+    return find_method(name)(**options)
+
+
+def find_method(name: str) -> type[Method]:
+    """The class of the method `name`; third-party ones are looked for only when it is not one of ours."""
+    if name in METHODS:
+        return METHODS[name]
+    third_party = _third_party()
+    if name not in third_party:
+        raise unknown_name("method", name, [*METHODS, *third_party])
+    return _load(third_party[name])
+
+
+def all_methods() -> dict[str, type[Method]]:
+    """Ours and every third-party method that is installed."""
+    return METHODS | {name: _load(entry) for name, entry in _third_party().items()}
+
+
+def _third_party() -> dict[str, EntryPoint]:
+    found: dict[str, EntryPoint] = {}
+    for entry in entry_points(group="gear_rl.methods"):
+        if entry.name in METHODS or entry.name in found:
+            raise GearError(f"entry point {entry.value!r} registers the method {entry.name!r}, but that name is taken.")
+        found[entry.name] = entry
+    return found
+
+
+def _load(entry: EntryPoint) -> type[Method]:
+    try:
+        loaded = entry.load()
+    except Exception as error:
+        raise GearError(f"method {entry.name!r} could not be loaded from {entry.value!r}: {error!r}") from error
+    if not (isinstance(loaded, type) and issubclass(loaded, Method)):
+        raise GearError(f"method {entry.name!r}: {entry.value!r} is no subclass of gear_rl.methods.Method.")
+    return loaded

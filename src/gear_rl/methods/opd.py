@@ -1,0 +1,37 @@
+"""On-policy distillation from the hinted self, without any reward."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gear_rl.assignment import Credit
+from gear_rl.methods.base import STUDENT_AND_TEACHER, Method, option, to_credit
+from gear_rl.rollouts import Rollouts
+from gear_rl.segments import every_token
+
+
+class OPD(Method):
+    """A_t = clamp(log q_t(y_t) − log p_t(y_t), ±clip): tokens the hinted self finds likelier are raised, others lowered.
+
+    Rewards are not read at all. What a credit method gains over this is what the outcome adds to the hint.
+    """
+
+    name = "opd"
+    summary = "On-policy distillation from the hinted self, without reward."
+    standing = "ours"
+    needs = ("student_logprob", "teacher_logprob")
+    hint = "own"
+    cost = STUDENT_AND_TEACHER
+    preserves_mass = False
+
+    @dataclass(frozen=True)
+    class Options(Method.Options):
+        clip: float = option(2.0, above=0.0)
+        """Largest advantage of a token, in nats, either way. Default: ours, of a small prototype."""
+
+    options: Options
+
+    def assign(self, rollouts: Rollouts) -> Credit:
+        clip, actions = self.options.clip, rollouts.actions
+        gap = self.signal(rollouts, "teacher_logprob") - self.signal(rollouts, "student_logprob")  # (B, L)
+        return to_credit(rollouts, gap.clamp(-clip, clip), actions.valid.to(gap.dtype), every_token(actions))

@@ -1,0 +1,404 @@
+"""The record of a run: every rollout with its tokens, signals and credit, as JSON Lines.
+
+Line 1 is a header, `{"schema": "gear_rl.rollouts", "version": 1, "method": ..., ...}`; every later line is one rollout,
+in the order of training. Lists hold one entry per token of the completion. Floats keep six significant digits.
+The file only grows, line by line: a killed run leaves at most its last line torn, and `RecordWriter` drops that one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+from torch import Tensor
+
+from gear_rl.assignment import Credit
+from gear_rl.errors import GearError
+from gear_rl.rollouts import Rollouts
+
+SCHEMA, VERSION = "gear_rl.rollouts", 1
+LONGEST_LINE = 256 * 2**20
+"""Bytes. Far above any rollout (about 100 per token), far below what a hostile file could make us hold."""
+
+
+@dataclass(frozen=True)
+class RecordedRollout:
+    """One line of a record. Every list has one entry per token of the completion."""
+
+    step: int
+    """The optimizer steps done when it was sampled."""
+    group: int
+    """Rollouts of one prompt share a step and a group."""
+    reward: float
+    success: bool | None
+    """True success, where the task knows it apart from the reward."""
+    group_advantage: float | None
+    """What the engine gave to the whole rollout; None where the method worked from rewards."""
+    prompt: str
+    hinted_prompt: str | None
+    """What the teacher read instead; None without a teacher."""
+    token_ids: list[int]
+    token_texts: list[str]
+    action_mask: list[int]
+    """1 where the policy sampled the token, else 0."""
+    turns: list[int]
+    """The assistant turn a token belongs to, counted from 1; 0 where masked."""
+    signals: dict[str, list[float | None]]
+    """What the method saw, None where masked. A task's knowledge is among them, as "decision"."""
+    segments: list[int]
+    """Counted from 1; 0 where masked."""
+    onsets: list[int]
+    """1 at the first token of each adaptive segment, else 0."""
+    weights: list[float]
+    advantages: list[float]
+
+
+@dataclass(frozen=True)
+class Record:
+    """A whole record in memory. `iter_record` reads one of any size, a rollout at a time."""
+
+    header: dict[str, Any]
+    rollouts: list[RecordedRollout]
+
+
+# ---------------------------------------------------------------------------------------------------- writing
+class RecordWriter:
+    """Appends to the record at `path`, which is begun with `header` if it is not there yet.
+
+    An existing record is gone on with, if its header says the same; a last line torn by a kill is dropped.
+    """
+
+    def __init__(self, path: str | Path, header: Mapping[str, Any]) -> None:
+        self.path = Path(path)
+        wanted = json.loads(_to_line({"schema": SCHEMA, "version": VERSION, **header}))
+        # Unbuffered: what `write` has returned from survives a kill, and nothing is left to fail again on close.
+        self._file: BinaryIO = open(self.path, "ab", buffering=0)  # noqa: SIM115
+        self._step, self._groups_of_step = -1, 0
+        try:
+            self._drop_torn_line()
+            if self._file.tell() == 0:
+                self._append(_to_line(wanted))
+            else:
+                with open(self.path, "rb") as file:
+                    found = _read_header(self.path, file)
+                if found != wanted:
+                    differing = sorted(k for k in {*found, *wanted} if found.get(k) != wanted.get(k))
+                    raise GearError(f"{self.path} is the record of another run: its {', '.join(differing)} differ.")
+        except BaseException:
+            self._file.close()
+            raise
+
+    def write(
+        self,
+        *,
+        step: int,
+        rollouts: Rollouts,
+        credit: Credit,
+        prompts: Sequence[str],
+        hinted_prompts: Sequence[str] | None,
+        token_texts: Sequence[Sequence[str]],
+        successes: Sequence[bool] | None = None,
+    ) -> None:
+        """Append a batch of B rollouts. `token_texts[i]` has a text per token of completion i; what follows in the
+        (B, T) tensors is padding. All of it is written, or none."""
+        if step != self._step:
+            self._step, self._groups_of_step = step, 0
+        # An engine may sample several batches within one step, and number the groups of each from 0.
+        groups = [int(g) + self._groups_of_step for g in rollouts.group_ids.tolist()]
+        table = _as_lists(rollouts, credit)
+        lines = []
+        for i, texts in enumerate(token_texts):
+            n = len(texts)
+            if any(table["action_mask"][i][n:]):
+                raise GearError(f"rollout {i} has {n} token texts, but action tokens beyond position {n - 1}.")
+            mask = table["action_mask"][i][:n]
+            line = RecordedRollout(
+                step=step,
+                group=groups[i],
+                reward=_short(float(rollouts.rewards[i])),
+                success=None if successes is None else bool(successes[i]),
+                group_advantage=None if rollouts.advantages is None else _short(float(rollouts.advantages[i])),
+                prompt=prompts[i],
+                hinted_prompt=None if hinted_prompts is None else hinted_prompts[i],
+                token_texts=list(texts),
+                signals={
+                    name: [_short(x) if m else None for x, m in zip(rows[i], mask, strict=False)]
+                    for name, rows in table["signals"].items()
+                },
+                **{name: table[name][i][:n] for name in _WHOLE_LISTS},
+                **{name: [_short(x) for x in table[name][i][:n]] for name in ("weights", "advantages")},
+            )
+            lines.append(_to_line(asdict(line)))
+        if len(lines) != len(groups):
+            raise GearError(f"{len(groups)} rollouts, but token texts of {len(lines)}.")
+        self._append(b"".join(lines))
+        self._groups_of_step = max(groups) + 1
+
+    def truncate_after(self, step: int) -> None:
+        """Drop all rollouts of later steps, and a torn last line: the record as it stood when `step` was done.
+
+        One truncation, so a kill leaves the file either as it was or as it should be.
+        """
+        self._step, self._groups_of_step = -1, 0
+        with open(self.path, "rb") as file:
+            _read_header(self.path, file)
+            keep = file.tell()
+            for rollout in _read_lines(self.path, file, tolerate_torn_end=True):
+                if rollout["step"] > step:
+                    break
+                if rollout["step"] != self._step:
+                    self._step, self._groups_of_step = rollout["step"], 0
+                self._groups_of_step = max(self._groups_of_step, rollout["group"] + 1)
+                keep = file.tell()
+        self._file.truncate(keep)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> RecordWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _append(self, data: bytes) -> None:
+        before = self._file.seek(0, os.SEEK_END)
+        left = memoryview(data)
+        try:
+            while left:
+                left = left[self._file.write(left) :]
+        except BaseException:  # a full disk, or Ctrl-C: leave no half line behind
+            self._file.truncate(before)
+            raise
+
+    def _drop_torn_line(self) -> None:
+        end = self._file.seek(0, os.SEEK_END)
+        with open(self.path, "rb") as file:
+            start = end
+            while start > 0:
+                start = max(0, start - 2**20)
+                file.seek(start)
+                newline = file.read(min(2**20, end - start)).rfind(b"\n")
+                if newline >= 0:
+                    start += newline + 1
+                    break
+        if start < end:
+            self._file.truncate(start)
+        self._file.seek(0, os.SEEK_END)
+
+
+_WHOLE_LISTS = ("token_ids", "action_mask", "turns", "segments", "onsets")
+
+
+def _as_lists(rollouts: Rollouts, credit: Credit) -> dict[str, Any]:
+    """All (B, T) tensors as nested lists, one transfer each."""
+    if rollouts.token_ids is None:
+        raise GearError("a record needs the tokens themselves: Rollouts(token_ids=...).")
+    turns = rollouts.actions.unpack(rollouts.actions.turn_starts.long().cumsum(1))
+    whole = (rollouts.token_ids, rollouts.action_mask.long(), turns, credit.segments, credit.onsets.long())
+    return {
+        **{name: tensor.tolist() for name, tensor in zip(_WHOLE_LISTS, whole, strict=True)},
+        "weights": credit.weights.tolist(),
+        "advantages": credit.advantages.tolist(),
+        "signals": {name: signal.tolist() for name, signal in rollouts.signals.items()},
+    }
+
+
+def _short(x: float) -> float:
+    """Six significant digits: float32 has little more, and the file is half as long."""
+    return x if isinstance(x, int) else float(f"{x:.6g}")
+
+
+def _to_line(content: Mapping[str, Any]) -> bytes:
+    # ASCII escapes, because model output may hold lone surrogates and Unicode line ends. NaN is not JSON: refused.
+    return json.dumps(content, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"
+
+
+# ---------------------------------------------------------------------------------------------------- reading
+def read_record(path: str | Path) -> Record:
+    """The record at `path`, checked line by line."""
+    lines = iter_record(path)
+    return Record(lines.header, list(lines))
+
+
+class iter_record(Iterator[RecordedRollout]):  # noqa: N801 - used as a function
+    """The rollouts of the record at `path`, one at a time; its `header` at once."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        if not self.path.exists():
+            raise GearError(f"there is no record {self.path}.")
+        if not self.path.is_file():
+            raise GearError(f"{self.path} is not a file; a record is one file, such as rollouts.jsonl of a run.")
+        self._file = open(self.path, "rb")  # noqa: SIM115
+        self.header = _read_header(self.path, self._file)
+        self._lines = _read_lines(self.path, self._file)
+        self._number = 1
+
+    def __next__(self) -> RecordedRollout:
+        try:
+            content = next(self._lines)
+        except BaseException:  # the end, or an error: both are final
+            self._file.close()
+            raise
+        self._number += 1
+        return _checked(content, f"{self.path}, line {self._number}")
+
+
+def _read_header(path: Path, file: BinaryIO) -> dict[str, Any]:
+    line = file.readline(LONGEST_LINE)
+    if not line.strip():
+        raise GearError(f"{path} is empty: not even a header.")
+    try:
+        header = _parse(line)
+    except ValueError:
+        header = None
+    if not isinstance(header, dict) or header.get("schema") != SCHEMA:
+        raise GearError(f"{path} is not a record of rollouts: its first line is no {SCHEMA!r} header.")
+    if header.get("version") != VERSION:
+        raise GearError(f"{path} is a record of version {header.get('version')!r}; this gear_rl reads version {VERSION}.")
+    if not line.endswith(b"\n"):
+        raise GearError(f"{path}, line 1: cut off in the header.")
+    return header
+
+
+def _read_lines(path: Path, file: BinaryIO, tolerate_torn_end: bool = False) -> Iterator[dict[str, Any]]:
+    """The JSON objects after the header; each has at least a step and a group."""
+    number = 1
+    while line := file.readline(LONGEST_LINE):
+        number += 1
+        if not line.endswith(b"\n"):
+            if len(line) == LONGEST_LINE:
+                raise GearError(f"{path}, line {number}: longer than {LONGEST_LINE >> 20} MiB; this is no rollout of ours.")
+            if tolerate_torn_end:
+                return
+            raise GearError(
+                f"{path}, line {number}: cut off after {len(line)} bytes, as a killed run leaves it. `gear train --resume` "
+                f"repairs it; or delete that line: the {number - 1} before it are whole."
+            )
+        try:
+            content = _parse(line)
+        except ValueError as error:
+            raise GearError(f"{path}, line {number}: corrupt, not JSON ({error}).") from None
+        if not isinstance(content, dict) or not _are_counts([content.get("step"), content.get("group")]):
+            raise GearError(f"{path}, line {number}: corrupt, no rollout with a step and a group.")
+        yield content
+
+
+def _parse(line: bytes) -> Any:
+    """JSON proper: no NaN, no infinities; every failure is a ValueError."""
+
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is not a JSON number")
+
+    try:
+        return json.loads(line, parse_constant=refuse)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _checked(content: dict[str, Any], where: str) -> RecordedRollout:
+    """The line as a rollout: every field there, of its kind, and of one length."""
+    for name in (f.name for f in fields(RecordedRollout)):
+        if name not in content:
+            raise GearError(f"{where}: corrupt, {name!r} is missing.")
+    length = len(content["token_ids"]) if isinstance(content["token_ids"], list) else -1
+    signals = content["signals"]
+    lists = {name: content[name] for name in _LIST_CHECKS}
+    lists |= {f"signal {name!r}": row for name, row in signals.items()} if isinstance(signals, dict) else {"signals": None}
+    for name, row in lists.items():
+        if not isinstance(row, list) or len(row) != length:
+            raise GearError(f"{where}: corrupt, {name} is no list of {max(length, 0)} entries, one per token.")
+        if not _LIST_CHECKS.get(name, _are_numbers_or_null)(row):
+            raise GearError(f"{where}: corrupt, {name} holds an entry of another kind.")
+    for name, fits in _VALUE_CHECKS.items():
+        if not fits(content[name]):
+            raise GearError(f"{where}: corrupt, {name} is {str(content[name])[:40]!r}.")
+    for name, row in signals.items():
+        for position, (value, sampled) in enumerate(zip(row, content["action_mask"], strict=True)):
+            if value is None and sampled:
+                raise GearError(f"{where}: corrupt, signal {name!r} is null at position {position}, an action token.")
+    return RecordedRollout(**{f.name: content[f.name] for f in fields(RecordedRollout)})
+
+
+def _are_counts(row: list[Any]) -> bool:
+    """Whole numbers that fit a tensor."""
+    return all(type(x) is int and 0 <= x < 2**31 for x in row)
+
+
+def _are_bits(row: list[Any]) -> bool:
+    return all(type(x) is int and x in (0, 1) for x in row)
+
+
+def _is_number(x: Any) -> bool:
+    return type(x) in (int, float) and math.isfinite(x) and abs(x) < 1e300
+
+
+def _are_numbers(row: list[Any]) -> bool:
+    return all(map(_is_number, row))
+
+
+def _are_numbers_or_null(row: list[Any]) -> bool:
+    return all(x is None or _is_number(x) for x in row)
+
+
+def _are_texts(row: list[Any]) -> bool:
+    return all(isinstance(x, str) for x in row)
+
+
+_LIST_CHECKS = {
+    "token_ids": _are_counts,
+    "token_texts": _are_texts,
+    "action_mask": _are_bits,
+    "turns": _are_counts,
+    "segments": _are_counts,
+    "onsets": _are_bits,
+    "weights": _are_numbers,
+    "advantages": _are_numbers,
+}
+_VALUE_CHECKS = {
+    "reward": _is_number,
+    "success": lambda x: x is None or isinstance(x, bool),
+    "group_advantage": lambda x: x is None or _is_number(x),
+    "prompt": lambda x: isinstance(x, str),
+    "hinted_prompt": lambda x: x is None or isinstance(x, str),
+}
+
+
+# ---------------------------------------------------------------------------------------------------- back to tensors
+def to_rollouts(lines: Iterable[RecordedRollout], *, from_rewards: bool = False) -> Rollouts:
+    """Recorded rollouts as the padded tensors that a method reads: (B,), and (B, T) with T the longest completion.
+
+    The engine's group advantages come along, as in training; `from_rewards=True` leaves them out, so that a method
+    computes its own. Rollouts of several steps may be given: a group is a group of one step.
+    """
+    lines = list(lines)
+    if not lines:
+        raise GearError("no rollouts in the record.")
+    longest = max(1, *(len(line.token_ids) for line in lines))
+
+    def padded(rows: Iterable[Sequence[float | None]], dtype: torch.dtype) -> Tensor:
+        return torch.tensor([[0 if x is None else x for x in r] + [0] * (longest - len(r)) for r in rows], dtype=dtype)
+
+    names = dict.fromkeys(chain.from_iterable(line.signals for line in lines))
+    for i, line in enumerate(lines):
+        if missing := [name for name in names if name not in line.signals]:
+            raise GearError(f"rollout {i} (step {line.step}) has no signal {missing[0]!r}, which others here have.")
+    number = {key: n for n, key in enumerate(dict.fromkeys((line.step, line.group) for line in lines))}
+    given = [line.group_advantage for line in lines]
+    return Rollouts(
+        action_mask=padded((line.action_mask for line in lines), torch.bool),
+        rewards=torch.tensor([line.reward for line in lines], dtype=torch.float32),
+        group_ids=torch.tensor([number[line.step, line.group] for line in lines]),
+        turn_ids=padded((line.turns for line in lines), torch.long),
+        advantages=None if from_rewards or None in given else torch.tensor(given, dtype=torch.float32),
+        token_ids=padded((line.token_ids for line in lines), torch.long),
+        signals={name: padded((line.signals[name] for line in lines), torch.float32) for name in names},
+    )

@@ -1,0 +1,77 @@
+"""What goes wrong when a policy learns from a teacher that has seen the answer, and when to say so.
+
+    leak        the policy copies the hint: share of action tokens inside n-grams it shares with its hint
+    entropy     collapses when the policy copies one sure path
+    length      runs away, or to nothing
+    focus       concentration of the weights: (Σ w)² / (n Σ w²); 1 is uniform, 1/n is all credit on one token
+
+Each is logged every step. An alarm compares with the run's own first steps, since no absolute value fits every task.
+The thresholds are ours and meant to be rare.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+log = logging.getLogger("gear_rl")
+
+NGRAM = 8
+FIRST_STEPS = 10
+ALARMS = {
+    "leak": ("the policy copies its hint", lambda now, start: now > start + 0.2),
+    "entropy": ("entropy has collapsed", lambda now, start: now < 0.1 * start),
+    "length": ("completions run away or vanish", lambda now, start: now > 3 * start or now < start / 3),
+    "focus": ("nearly all credit sits on very few tokens", lambda now, start: now < 0.02),
+}
+
+
+def copied_share(completions: list[list[int]], hints: list[list[int]], action_mask: Tensor, n: int = NGRAM) -> float:
+    """Share of action tokens that lie inside an n-gram which the hint has too. Hints shorter than n are compared whole."""
+    copied = total = 0
+    for completion, hint, mask in zip(completions, hints, action_mask.tolist(), strict=True):
+        width = min(n, len(hint))
+        spoken = [token for token, m in zip(completion, mask, strict=False) if m]
+        total += len(spoken)
+        if width == 0:
+            continue
+        grams = {tuple(hint[i : i + width]) for i in range(len(hint) - width + 1)}
+        inside = [False] * len(spoken)
+        for i in range(len(spoken) - width + 1):
+            if tuple(spoken[i : i + width]) in grams:
+                inside[i : i + width] = [True] * width
+        copied += sum(inside)
+    return copied / max(1, total)
+
+
+def focus(weights: Tensor, action_mask: Tensor) -> float:
+    """Mean over rollouts of (Σ w)² / (n Σ w²). weights, action_mask (B, T)."""
+    n = action_mask.sum(1)
+    share = weights.sum(1).square() / (n * weights.square().sum(1)).clamp(min=1e-12)
+    return float(share[n > 0].mean()) if bool((n > 0).any()) else 1.0
+
+
+@dataclass
+class Guards:
+    """Remembers how the run began, and warns once per kind."""
+
+    start: dict[str, float] = field(default_factory=dict)
+    seen: int = 0
+    raised: list[str] = field(default_factory=list)
+
+    def watch(self, values: dict[str, float]) -> dict[str, float]:
+        """Values by name → the same, plus `alarm`: how many kinds are in alarm now."""
+        if self.seen < FIRST_STEPS:
+            for name, value in values.items():
+                self.start[name] = (self.start.get(name, 0.0) * self.seen + value) / (self.seen + 1)
+            self.seen += 1
+            return {**values, "alarm": 0.0}
+        ringing = [k for k, (_, rings) in ALARMS.items() if k in values and rings(values[k], self.start.get(k, 0.0))]
+        for name in ringing:
+            if name not in self.raised:
+                self.raised.append(name)
+                log.warning("guard: %s (%s is %.3g, was %.3g)", ALARMS[name][0], name, values[name], self.start.get(name, 0.0))
+        return {**values, "alarm": float(len(ringing))}
+

@@ -1,0 +1,97 @@
+"""The workshop as an environment: turn by turn for our own loop, as tools for TRL, and the judge of a finished rollout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gear_rl.errors import GearError
+from gear_rl.tasks.base import Verdict
+from gear_rl.tasks.workshop.tokenizer import ANSWER, BOT, END
+from gear_rl.tasks.workshop.world import GAUGE, HANDBOOK, PARTS, TOOLS, Order, read_gauge, turn_gauge
+
+
+def tool_call(words: list[str]) -> tuple[str, str] | None:
+    """`… tool part` → (tool, part). Words before it are free talk."""
+    if len(words) >= 2 and words[-2] in TOOLS and words[-1] in PARTS:
+        return words[-2], words[-1]
+    return None
+
+
+class WorkshopEpisode:
+    """One rollout's gauge."""
+
+    def __init__(self, order: Order) -> None:
+        self.gauge = order.start
+
+    def reply(self, turn: str) -> str | None:
+        call = tool_call(turn.split())
+        if call is None:  # an answer, or a malformed turn: either ends the episode
+            return None
+        self.gauge = turn_gauge(self.gauge, *call)
+        return GAUGE[self.gauge]
+
+
+class WorkshopEnvironment:
+    """The same world for `trl.GRPOTrainer(environment_factory=WorkshopEnvironment)`: each tool is a method."""
+
+    def reset(self, **row: Any) -> None:
+        self._episode = WorkshopEpisode(Order.parse(row["order"]))
+
+
+def _tool_method(tool: str) -> Callable[[WorkshopEnvironment, str], str]:
+    def use(self: WorkshopEnvironment, part: str) -> str:
+        reply = self._episode.reply(f"{tool} {part}")
+        if reply is None:
+            raise ValueError(f"there is no part called {part}")
+        return reply
+
+    use.__name__ = tool
+    use.__doc__ = f"Use the {tool} tool.\n\nArgs:\n    part: the part to work on\n\nReturns:\n    the gauge"
+    return use
+
+
+for _tool in TOOLS:
+    setattr(WorkshopEnvironment, _tool, _tool_method(_tool))
+
+
+def split_turns(completion: str) -> list[list[str]]:
+    """The policy's turns of a completion, environment words cut out. The last may lack its end mark (truncated)."""
+    turns, words = [], completion.split()
+    while words:
+        stop = words.index(END) + 1 if END in words else len(words)
+        turns.append(words[:stop])
+        words = words[stop:]
+        if words[:1] and words[0] in GAUGE and words[1:2] == [BOT]:  # the environment's reply and the next opening
+            words = words[2:]
+    return turns
+
+
+def judge(order: Order, completion: str) -> Verdict:
+    """Replay the completion. Reward: the answer is right. Success: so was every decision on the way."""
+    decisions: list[int] = []
+    gauge, reward, answered = order.start, 0.0, False
+    turns = split_turns(completion)
+    for step, turn in enumerate(turns):
+        labels = [0] * len(turn)
+        words = turn[:-1] if turn[-1] == END else turn
+        call = tool_call(words) if turn[-1] == END else None
+        if call is not None:
+            tool, part = call
+            job = order.jobs[step] if step < len(order.jobs) else None
+            labels[-3] = 1 if job and tool == HANDBOOK[job] else -1
+            labels[-2] = 1 if job and part == job[0] else -1
+            gauge = turn_gauge(gauge, tool, part)
+        elif turn[-1] == END and len(words) >= 2 and words[-2] == ANSWER:
+            answered = True
+            labels[-3] = 1 if step == len(order.jobs) else -1
+            labels[-2] = 1 if words[-1] == read_gauge(gauge, order.answer) else -1
+            reward = float(words[-1] == order.gold_answer)
+        else:
+            labels[-1] = -1  # malformed or cut off: the token that ended it
+        decisions += labels
+        if step + 1 < len(turns):
+            if answered or call is None:
+                raise GearError(f"workshop: the completion goes on after the episode ended: {completion[:200]!r}")
+            decisions += [0, 0]  # the gauge and the next opening, the environment's words
+    return Verdict(reward, answered and reward > 0 and -1 not in decisions, decisions)

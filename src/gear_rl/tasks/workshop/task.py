@@ -1,0 +1,68 @@
+"""The workshop as a `Task`: rows, hints of chosen quality, and the model that comes with it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from gear_rl.errors import GearError, unknown_name
+from gear_rl.tasks.base import Row, Task, Verdict
+from gear_rl.tasks.workshop.environment import WorkshopEnvironment, WorkshopEpisode, judge
+from gear_rl.tasks.workshop.world import ANSWERS, Order, draw_hint, draw_order
+
+MODEL = Path(__file__).parent / "model"
+STEPS = (4, 6, 8, 12)  # the lengths the embedded model was warm-started on
+
+
+@dataclass
+class Workshop(Task):
+    """Repair orders of `steps` jobs, then one question about the gauge."""
+
+    name: ClassVar[str] = "workshop"
+    summary: ClassVar[str] = "multi-turn tool use with a verifiable outcome (embedded, generated)"
+
+    steps: int = 6
+    """Jobs per order: 4 (tests), 6 (default), 8 or 12 (long)."""
+    answer: str = "yesno"
+    """The question at the end: yesno and quarter leave room for luck, exact does not (the no-headroom control)."""
+    hint_errors: float = 0.0
+    """Share of wrong tools in the hint, fixed per prompt."""
+
+    def __post_init__(self) -> None:
+        if self.answer not in ANSWERS:
+            raise unknown_name("workshop answer", self.answer, ANSWERS)
+        if self.steps not in STEPS:
+            raise GearError(f"workshop: steps must be one of {STEPS}, the lengths its model knows; got {self.steps}.")
+        if not 0.0 <= self.hint_errors <= 1.0:
+            raise GearError(f"workshop: hint_errors is a share between 0 and 1; got {self.hint_errors}.")
+        self.hint_template = "{prompt} hint {hint}"
+        self.max_turns = self.steps + 1
+        self.max_turn_tokens = 6
+        self.judge_knows_decisions = True
+
+    def rows(self, split: str, count: int, seed: int = 0) -> list[Row]:
+        if split not in ("train", "test"):
+            raise unknown_name("split", split, ("train", "test"))
+        rng = random.Random(f"{split}-{seed}-{self.answer}-{self.steps}")
+        hint_rng = random.Random(f"hint-{split}-{seed}")  # its own stream: hint quality must not change the orders
+        rows = []
+        for _ in range(count):
+            order = draw_order(rng, self.answer, self.steps)
+            hint = draw_hint(hint_rng, order, self.hint_errors)
+            rows.append({"prompt": [{"role": "user", "content": order.text()}], "order": order.text(), "hint": hint})
+        return rows
+
+    def episode(self, row: Row) -> WorkshopEpisode:
+        return WorkshopEpisode(Order.parse(row["order"]))
+
+    def judge(self, row: Row, completion: str) -> Verdict:
+        return judge(Order.parse(row["order"]), completion)
+
+    def environment(self) -> WorkshopEnvironment:
+        """For `trl.GRPOTrainer(environment_factory=task.environment)`."""
+        return WorkshopEnvironment()
+
+    def default_model(self) -> str:
+        return str(MODEL)

@@ -1,0 +1,319 @@
+"""`gear train` without the command line: configuration → trainer → run folder, interruptible and exactly resumable."""
+
+from __future__ import annotations
+
+import json
+import platform
+import signal
+import time
+from dataclasses import asdict, dataclass, field, fields
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from gear_rl.errors import GearError, unknown_name
+from gear_rl.methods import method
+from gear_rl.run_folder import RunFolder, mark_complete, write_json
+from gear_rl.tasks import Task, make_task
+
+
+@dataclass
+class TrainOptions:
+    """`--set train.NAME=VALUE`. The defaults are those of the embedded task (docs/experiments.md says how they were chosen)."""
+
+    steps: int = 300
+    """Optimizer steps; each samples a fresh batch."""
+    prompts: int = 4
+    """Prompts per step."""
+    generations: int = 8
+    """Rollouts per prompt: the group."""
+    learning_rate: float = 6e-4
+    temperature: float = 1.0
+    loss_type: str = "dapo"
+    teacher: str = "live"
+    teacher_every: int = 20
+    teacher_decay: float = 0.05
+    mix_steps: int | None = None
+    """Let λ fall to 0 over so many steps."""
+    eval_rows: int = 1000
+    """Unseen problems for the evaluation before and after."""
+    checkpoint_every: int = 50
+    record_every: int = 10
+    """Keep the rollouts of every so many steps."""
+    report_to: str = "none"
+    """A tracker of TRL's: tensorboard, trackio, wandb."""
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "prompts", "generations", "eval_rows", "checkpoint_every", "record_every"):
+            least = 2 if name == "generations" else 1
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                why = " (a group of one has no baseline)" if name == "generations" else ""
+                raise GearError(f"train.{name}={value!r}: must be a whole number, at least {least}{why}.")
+        for name in ("learning_rate", "temperature"):
+            value = getattr(self, name)
+            if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < float("inf"):
+                raise GearError(f"train.{name}={value!r}: must be a number above 0.")
+
+
+@dataclass
+class TrainConfig:
+    """All of a run. What is not said here is TRL's default."""
+
+    task: str = "workshop"
+    task_options: dict[str, Any] = field(default_factory=dict)
+    model: str | None = None
+    """None: the model that comes with the task."""
+    credit: str = "gear"
+    credit_options: dict[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    train: TrainOptions = field(default_factory=TrainOptions)
+
+    @staticmethod
+    def from_dict(values: dict[str, Any]) -> TrainConfig:
+        known = {f.name for f in fields(TrainConfig)}
+        for name in values:
+            if name not in known:
+                raise unknown_name("configuration key", name, known)
+        options = {f.name for f in fields(TrainOptions)}
+        for name in values.get("train", {}):
+            if name not in options:
+                raise unknown_name("train option", name, options)
+        return TrainConfig(**{**values, "train": TrainOptions(**values.get("train", {}))})
+
+
+def prepare(config: TrainConfig) -> tuple[Task, str]:
+    """Everything that can be refused is refused here, before a model is loaded or a folder made."""
+    task = make_task(config.task, **config.task_options)
+    chosen = method(config.credit, **config.credit_options)
+    model = config.model or task.default_model()
+    if model is None:
+        raise GearError(f"task {config.task!r} brings no model of its own: give one with --model.")
+    if chosen.hint == "other" and config.train.prompts < 2:
+        raise GearError(f"{config.credit} needs at least two prompts a step (train.prompts).")
+    for i, row in enumerate(task.rows("train", config.train.prompts, config.seed)):
+        if chosen.hint and not row.get("hint", "").strip():
+            raise GearError(f"task {config.task!r}, train row {i}: no ground truth for the hint that {config.credit} needs.")
+    return task, model
+
+
+def load_model(path: str, device: str) -> tuple[Any, Any]:
+    """Model (float32 on CPU, bfloat16 weights elsewhere only if the checkpoint has them) and tokenizer."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # "Loading weights", "Writing model shards": noise beside our own progress
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path)
+        model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+    except (OSError, ValueError) as error:
+        raise GearError(f"no model could be loaded from {path!r}: {str(error).splitlines()[0]}") from None
+    except Exception as error:  # safetensors raises its own type on a damaged file
+        if type(error).__module__.startswith("safetensors"):
+            raise GearError(f"the weights in {path!r} are damaged: {error}") from None
+        raise
+    if tokenizer.chat_template is None:
+        raise GearError(f"the tokenizer in {path!r} has no chat template, and tasks speak in messages. Use an instruct model.")
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return model.to(device), tokenizer
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in ("gear-rl", "torch", "transformers", "trl", "accelerate", "datasets", "peft", "numpy", "safetensors"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def run(config: TrainConfig, folder: RunFolder, task: Task, model_path: str, say: Any) -> int:
+    """Train, or go on training. `say` is told what happens (`gear_rl.progress`). Returns the exit code."""
+    from gear_rl.evaluate import evaluate
+    from gear_rl.record import RecordWriter
+
+    options = config.train
+    device = _device(options.device)
+    checkpoint = folder.last_complete_checkpoint()
+    step = int(checkpoint.name.rsplit("-", 1)[1]) if checkpoint else 0
+    done = json.loads(folder.evaluation.read_text()) if folder.evaluation.exists() else {}
+    if "after" in done:
+        say.line(f"{folder.path} is finished already.")
+        say.summary(done, folder)
+        return 0
+    write_json(folder.versions, versions())
+    folder.cut_metrics_after(step)
+    model, tokenizer = load_model(model_path, device)
+    test_rows = task.rows("test", options.eval_rows)
+    if "before" not in done:
+        say.line(f"evaluating on {options.eval_rows} unseen problems …")
+        done["before"] = evaluate(model, tokenizer, task, test_rows)
+        write_json(folder.evaluation, done)
+    header = {"task": config.task, "model": config.model or "embedded", "method": config.credit, "options": config.credit_options}
+    recorder = RecordWriter(folder.rollouts, header)
+    recorder.truncate_after(step - 1)  # rollouts of step s were sampled before step s was taken
+    trainer = build_trainer(config, folder, task, model, tokenizer, recorder, say)
+    began = time.time()
+    with say.progress(options.steps, step):
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    if trainer.state.global_step < options.steps:
+        say.line(f"interrupted after step {trainer.state.global_step}; saved. Go on with: gear train --resume {folder.path}")
+        return 130
+    say.line(f"trained {options.steps - step} steps in {time.time() - began:.0f} s")
+    done["after"] = evaluate(trainer.model, tokenizer, task, test_rows)
+    scratch = folder.path / "model.tmp"
+    trainer.model.save_pretrained(scratch)
+    tokenizer.save_pretrained(scratch)
+    scratch.replace(folder.model)
+    write_json(folder.evaluation, done)
+    say.summary(done, folder)
+    return 0
+
+
+def _device(wanted: str) -> str:
+    import torch
+
+    if wanted == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return wanted
+
+
+def build_trainer(config: TrainConfig, folder: RunFolder, task: Task, model: Any, tokenizer: Any, recorder: Any, say: Any) -> Any:
+    import torch
+    from datasets import Dataset
+    from transformers import PrinterCallback
+    from trl import GRPOConfig
+
+    from gear_rl.agent import play
+    from gear_rl.engines.trl import CreditGRPOTrainer
+
+    options = config.train
+    on_cpu = model.device.type == "cpu"
+    if on_cpu and model.num_parameters() < 5_000_000:
+        torch.set_num_threads(1)  # measured: twice as fast as two threads at this size
+    longest = task.max_turns * (task.max_turn_tokens + 8)
+    dr_grpo = config.credit == "dr_grpo"
+    arguments = GRPOConfig(
+        output_dir=str(folder.checkpoints),
+        max_steps=options.steps,
+        per_device_train_batch_size=options.prompts * options.generations,
+        num_generations=options.generations,
+        learning_rate=options.learning_rate,
+        lr_scheduler_type="constant",
+        adam_beta2=0.95,
+        max_completion_length=longest,
+        temperature=options.temperature,
+        loss_type="dr_grpo" if dr_grpo else options.loss_type,
+        scale_rewards="none" if dr_grpo else "group",
+        beta=0.0,
+        seed=config.seed,
+        use_cpu=on_cpu,
+        bf16=False,
+        gradient_checkpointing=False,
+        save_strategy="steps",
+        save_steps=options.checkpoint_every,
+        save_total_limit=2,  # the one being written, and the one to fall back to
+        logging_steps=1,
+        logging_strategy="steps",
+        report_to=options.report_to,
+        disable_tqdm=True,
+        dataloader_pin_memory=False,
+    )
+
+    def sample(prompts: list, trainer: Any) -> dict[str, Any]:
+        played = play(trainer.accelerator.unwrap_model(trainer.model), tokenizer, task, trainer.rows, temperature=options.temperature)
+        texts = tokenizer.batch_decode([p.completion_ids for p in played], skip_special_tokens=False)
+        return {
+            "prompt_ids": [p.prompt_ids for p in played],
+            "completion_ids": [p.completion_ids for p in played],
+            "env_mask": [p.action_mask for p in played],
+            "logprobs": None,
+            "verdict": [task.judge(row, text) for row, text in zip(trainer.rows, texts, strict=True)],
+        }
+
+    def reward(verdict: list, log_metric: Any, **_: Any) -> list[float]:
+        log_metric("success", sum(v.success for v in verdict) / len(verdict))
+        return [v.reward for v in verdict]
+
+    def decisions(rows: list[dict], completions: list[list[int]]) -> dict[str, list[list[float]]]:
+        return {"decision": [row["verdict"].decisions for row in rows]}
+
+    def record(step: int, rows: list[dict], rollouts: Any, credit: Any, prompts: list, hinted: Any, completions: list) -> None:
+        if step % options.record_every == 0:
+            recorder.write(
+                step=step,
+                rollouts=rollouts,
+                credit=credit,
+                prompts=tokenizer.batch_decode(prompts),
+                hinted_prompts=None if hinted is None else tokenizer.batch_decode(hinted),
+                token_texts=[tokenizer.batch_decode([[token] for token in ids]) for ids in completions],
+                successes=[row["verdict"].success for row in rows],
+            )
+
+    trainer = CreditGRPOTrainer(
+        model=model,
+        processing_class=tokenizer,
+        args=arguments,
+        reward_funcs=[reward],
+        train_dataset=Dataset.from_list(task.rows("train", options.steps * options.prompts, config.seed)),
+        rollout_func=sample,
+        credit=config.credit,
+        credit_options=config.credit_options,
+        hint="hint",
+        hint_template=task.hint_template,
+        teacher=options.teacher,
+        teacher_every=options.teacher_every,
+        teacher_decay=options.teacher_decay,
+        mix_steps=options.mix_steps,
+        token_signals=decisions if task.judge_knows_decisions else None,
+        recorder=record,
+        callbacks=[_run_callback(folder, say)],
+    )
+    trainer.remove_callback(PrinterCallback)  # prints every metric of every step; ours go to the folder
+    return trainer
+
+
+def _run_callback(folder: RunFolder, say: Any) -> Any:
+    from transformers import TrainerCallback
+
+    class RunCallback(TrainerCallback):
+        """Metrics to the folder, progress to the terminal, Ctrl-C into a saved stop, checkpoints sealed."""
+
+        def __init__(self) -> None:
+            self.stop = False
+
+        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            def interrupt(number: int, frame: Any) -> None:
+                if self.stop:
+                    raise KeyboardInterrupt
+                self.stop = True
+                say.line("stopping after this step and saving (again: stop at once, losing what came after the last checkpoint)")
+
+            self.before = signal.signal(signal.SIGINT, interrupt)
+
+        def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            signal.signal(signal.SIGINT, self.before)
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+            if self.stop:
+                control.should_save = control.should_training_stop = True
+            return control
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: dict | None = None, **kwargs: Any) -> None:
+            if logs and "loss" in logs:
+                with open(folder.metrics, "a") as file:
+                    file.write(json.dumps({"step": state.global_step, **logs}) + "\n")
+                say.step(state.global_step, logs)
+
+        def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            mark_complete(folder.checkpoints / f"checkpoint-{state.global_step}")
+
+    return RunCallback()
+
+
+def as_dict(config: TrainConfig) -> dict[str, Any]:
+    return asdict(config)

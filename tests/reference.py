@@ -1,0 +1,288 @@
+"""Credit by plain loops over tokens, written from the equations alone and sharing no code with the package.
+
+Everything is Python floats and lists; slow, and meant to be read next to (1)–(9) in `gear_rl.methods.gear`.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import struct
+from dataclasses import dataclass
+
+DEFAULTS = dict(alpha=2.0, direction="consistent", quantile=1.0, floor_kl=0.1, floor_h=0.3, tau_kl=0.5, tau_h=0.5,
+                rho_min=0.05, rho_max=10.0, mix=1.0, scale_rewards=True, length=8, floor=0.1, clip=2.0, seed=0)  # fmt: skip
+SIGNALS = ("reverse_kl", "entropy", "student_logprob", "teacher_logprob", "decision")
+
+
+@dataclass
+class Rollout:
+    mask: list[bool]
+    reward: float
+    group: int
+    signals: dict[str, list[float]]
+    turns: list[int] | None = None
+    tokens: list[int] | None = None
+    advantage: float | None = None
+
+    @property
+    def positions(self) -> list[int]:
+        return [t for t, is_action in enumerate(self.mask) if is_action]
+
+    def at_actions(self, name: str) -> list[float]:
+        return [self.signals[name][t] for t in self.positions]
+
+
+@dataclass
+class Result:
+    """Lists over all T positions; masked ones are 0."""
+
+    advantages: list[float]
+    weights: list[float]
+    segments: list[int]
+    onsets: list[bool]
+
+
+def reference_credit(name: str, batch: list[Rollout], **options) -> list[Result]:
+    o = {**DEFAULTS, **options}
+    if name == "opd":
+        outcomes = [0.0] * len(batch)
+    else:
+        outcomes = group_advantages(batch, scale=o["scale_rewards"] and name != "dr_grpo")
+    if name == "shuffled_outcomes":
+        outcomes = dealt_out(outcomes, batch, o["seed"])
+    return [credit_of_one(name, rollout, A, o) for rollout, A in zip(batch, outcomes, strict=True)]
+
+
+def group_advantages(batch: list[Rollout], scale: bool) -> list[float]:
+    """(1)"""
+    if batch[0].advantage is not None:
+        return [r.advantage for r in batch]
+    result = []
+    for rollout in batch:
+        rewards = [r.reward for r in batch if r.group == rollout.group and any(r.mask)]
+        if not any(rollout.mask) or len(rewards) == 1:
+            result.append(0.0)
+            continue
+        mean = math.fsum(rewards) / len(rewards)
+        std = math.sqrt(math.fsum((r - mean) ** 2 for r in rewards) / (len(rewards) - 1))
+        result.append((rollout.reward - mean) / (std + 1e-4) if scale else rollout.reward - mean)
+    return result
+
+
+def credit_of_one(name: str, rollout: Rollout, A: float, o: dict) -> Result:
+    T, positions = len(rollout.mask), rollout.positions
+    result = Result([0.0] * T, [0.0] * T, [0] * T, [False] * T)
+    n = len(positions)
+    if n == 0:
+        return result
+
+    if name == "opd":
+        for index, t in enumerate(positions):
+            gap = rollout.signals["teacher_logprob"][t] - rollout.signals["student_logprob"][t]
+            result.advantages[t] = max(-o["clip"], min(o["clip"], gap))
+            result.weights[t], result.segments[t] = 1.0, index + 1
+        return result
+
+    if name in ("grpo", "dr_grpo"):
+        rho, segment_of, onset = [1.0] * n, [1] * n, [False] * n
+    elif name == "oracle":
+        good = [sign(A) * x > 0 for x in rollout.at_actions("decision")]
+        rho = [1.0 if is_good or not any(good) else o["rho_min"] for is_good in good]
+        segment_of, onset = list(range(1, n + 1)), [False] * n
+    elif name == "low_probability":
+        c = normalised([1 - math.exp(x) for x in rollout.at_actions("student_logprob")], o["quantile"], o["floor"])
+        rho = [clip(1 + o["alpha"] * x, o["rho_min"], o["rho_max"]) for x in c]
+        segment_of, onset = list(range(1, n + 1)), [False] * n
+    else:
+        rho, segment_of, onset = gear_weights(name, rollout, A, o)
+
+    mean = sum(rho) / n
+    for index, t in enumerate(positions):
+        w = rho[index] / mean  # (8)
+        mix = o.get("mix", 1.0)
+        result.advantages[t] = A * ((1 - mix) + mix * w)  # (9)
+        result.weights[t], result.segments[t], result.onsets[t] = w, segment_of[index], onset[index]
+    return result
+
+
+def gear_weights(name: str, rollout: Rollout, A: float, o: dict) -> tuple[list[float], list[int], list[bool]]:
+    n = len(rollout.positions)
+    D = rollout.at_actions("reverse_kl")
+    if o["direction"] == "consistent":  # of (7), before (3)
+        p, q = rollout.at_actions("student_logprob"), rollout.at_actions("teacher_logprob")
+        D = [D[t] if sign(A) * (q[t] - p[t]) > 0 else 0.0 for t in range(n)]
+    d = normalised(D, o["quantile"], o["floor_kl"])  # (3)
+    if name == "shuffled":
+        order = sorted(range(n), key=lambda t: token_key(rollout, t, o["seed"]))
+        d = [d[t] for t in order]
+    turn = turns_of_actions(rollout)
+    starts_turn = [t == 0 or turn[t] != turn[t - 1] for t in range(n)]
+
+    # begins[t]: a segment begins at t; onset[t]: and it is adaptive
+    onset = [False] * n
+    if name == "token":
+        begins = [True] * n
+    elif name == "turn_segments":
+        begins = starts_turn
+    elif name == "fixed_segments":
+        begins, since = [], 0
+        for t in range(n):
+            since = 0 if starts_turn[t] else since + 1
+            begins.append(since % o["length"] == 0)
+    else:
+        h = normalised(rollout.at_actions("entropy"), o["quantile"], o["floor_h"])
+        for t in range(n):  # (4)
+            before = d[t - 1] if t > 0 and turn[t - 1] == turn[t] else -math.inf
+            after = d[t + 1] if t + 1 < n and turn[t + 1] == turn[t] else -math.inf
+            onset[t] = d[t] >= o["tau_kl"] and d[t] > before and d[t] >= after
+        begins = [onset[t] or h[t] >= o["tau_h"] or starts_turn[t] for t in range(n)]  # (5)
+
+    if name == "random_segments":
+        pieces = []  # (key, length, adaptive) of each segment
+        for t in range(n):
+            if begins[t]:
+                pieces.append([token_key(rollout, t, o["seed"]), 0, onset[t]])
+            pieces[-1][1] += 1
+        begins, onset = [], []
+        for _, length, adaptive in sorted(pieces):
+            begins += [True] + [False] * (length - 1)
+            onset += [adaptive] + [False] * (length - 1)
+
+    segments: list[list[int]] = []
+    for t in range(n):
+        if begins[t]:
+            segments.append([])
+        segments[-1].append(t)
+
+    c, segment_of = [0.0] * n, [0] * n
+    for index, members in enumerate(segments):
+        for t in members:
+            segment_of[t] = index + 1
+            if name in ("turn_segments", "fixed_segments"):
+                c[t] = max(d[s] for s in members)
+            elif name == "segment_only" or onset[members[0]]:  # (6)
+                c[t] = d[members[0]]
+            else:
+                c[t] = d[t]
+
+    sigma = -sign(A) if o["direction"] == "teacher" else 1.0
+    rho = [clip(1 + o["alpha"] * sigma * x, o["rho_min"], o["rho_max"]) for x in c]  # (7)
+    return rho, segment_of, onset
+
+
+def normalised(values: list[float], quantile: float, floor: float) -> list[float]:
+    """(3)"""
+    place = quantile * (len(values) - 1)
+    low, high = sorted(values)[math.floor(place)], sorted(values)[math.ceil(place)]
+    level = max(low + (high - low) * (place - math.floor(place)), floor)
+    return [min(1.0, max(0.0, x / level)) for x in values]
+
+
+def turns_of_actions(rollout: Rollout) -> list[int]:
+    """The turn of each action token; without turn ids, every unbroken run of them is one."""
+    if rollout.turns is not None:
+        return [rollout.turns[t] for t in rollout.positions]
+    run, runs = 0, []
+    for t, is_action in enumerate(rollout.mask):
+        if is_action:
+            runs.append(run)
+        elif t > 0 and rollout.mask[t - 1]:
+            run += 1
+    return runs
+
+
+def sign(x: float) -> float:
+    return float((x > 0) - (x < 0))
+
+
+def clip(x: float, low: float, high: float) -> float:
+    return max(low, min(high, x))
+
+
+# --- the random numbers of the controls, as `gear_rl.methods.randomness` describes them -------------------------------
+
+_64 = (1 << 64) - 1
+
+
+def splitmix64(x: int) -> int:
+    x = (x + 0x9E3779B97F4A7C15) & _64
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _64
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _64
+    return x ^ (x >> 31)
+
+
+def as_signed(x: int) -> int:
+    return x - (1 << 64) if x >> 63 else x
+
+
+def float32_bits(x: float) -> int:
+    return struct.unpack("<i", struct.pack("<f", x))[0] & _64
+
+
+def rollout_key(rollout: Rollout, seed: int) -> int:
+    total = 0
+    for rank, t in enumerate(rollout.positions):
+        if rollout.tokens is not None:
+            content = rollout.tokens[t]
+        else:
+            content = 0
+            for name in sorted(rollout.signals):
+                content = (content * 0x9E3779B97F4A7C15 + float32_bits(rollout.signals[name][t])) & _64
+        total += splitmix64(content ^ splitmix64(rank))
+    return splitmix64(splitmix64(splitmix64(seed) ^ (total & _64)) ^ float32_bits(rollout.reward))
+
+
+def token_key(rollout: Rollout, rank: int, seed: int) -> int:
+    return as_signed(splitmix64(rollout_key(rollout, seed) ^ splitmix64(rank)))
+
+
+def dealt_out(outcomes: list[float], batch: list[Rollout], seed: int) -> list[float]:
+    result = list(outcomes)
+    for group in {r.group for r in batch}:
+        members = [i for i, r in enumerate(batch) if r.group == group and any(r.mask)]
+        takers = sorted(members, key=lambda i: as_signed(rollout_key(batch[i], seed)))
+        givers = sorted(members, key=lambda i: as_signed(splitmix64(rollout_key(batch[i], seed))))
+        for taker, giver in zip(takers, givers, strict=True):
+            result[taker] = outcomes[giver]
+    return result
+
+
+# --- random batches ---------------------------------------------------------------------------------------------------
+
+
+def random_batch(seed: int, *, coarse: bool = False, turns: bool = False, tokens: bool = True, advantages: bool = False,
+                 longest: int = 24, groups: int = 3) -> list[Rollout]:  # fmt: skip
+    """Groups of 2–4 rollouts, shuffled. `coarse` draws signals from few values, so that ties and plateaus abound.
+
+    Rewards are multiples of 1/8, whose sums are exact: a reward equal to its group's mean has advantage 0 in any order
+    of adding, so its sign is not a matter of rounding.
+    """
+    draw = random.Random(seed)
+
+    def number(scale: float) -> float:
+        return scale * (draw.randrange(5) / 4 if coarse else draw.random() ** 3)
+
+    T = draw.randint(1, longest)
+    batch = []
+    for group in range(groups):
+        for _ in range(draw.randint(2, 4)):
+            density = draw.choice((0.0, 0.3, 0.6, 0.9, 1.0))
+            mask = [draw.random() < density for _ in range(T)]
+            signals = {"reverse_kl": [number(2.0) for _ in range(T)], "entropy": [number(1.5) for _ in range(T)],
+                       "student_logprob": [-number(3.0) for _ in range(T)],
+                       "teacher_logprob": [-number(3.0) for _ in range(T)],
+                       "decision": [float(draw.choice((-1, 0, 0, 1))) for _ in range(T)]}  # fmt: skip
+            rollout = Rollout(mask, draw.randrange(9) / 8, 10 - 7 * group, signals)
+            if turns:
+                turn, rollout.turns = 0, []
+                for _ in range(T):
+                    turn += draw.random() < 0.2
+                    rollout.turns.append(turn)
+            if tokens:
+                rollout.tokens = [draw.randrange(50_000) for _ in range(T)]
+            if advantages:
+                rollout.advantage = draw.choice((-1.0, 0.0, 1.0)) * draw.random()
+            batch.append(rollout)
+    draw.shuffle(batch)
+    return batch
