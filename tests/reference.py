@@ -10,8 +10,10 @@ import random
 import struct
 from dataclasses import dataclass
 
-DEFAULTS = dict(alpha=2.0, direction="consistent", quantile=1.0, floor_kl=0.1, floor_h=0.3, tau_kl=0.5, tau_h=0.5,
-                rho_min=0.05, rho_max=10.0, mix=1.0, scale_rewards=True, length=8, floor=0.1, clip=2.0, seed=0)  # fmt: skip
+DEFAULTS = dict(
+    alpha=2.0, direction="consistent", quantile=1.0, floor_kl=0.1, floor_h=0.3, tau_kl=0.5, tau_h=0.5, rho_min=0.05,
+    rho_max=10.0, mix=1.0, scale_rewards=True, length=8, floor=0.1, clip=2.0, seed=0,
+)  # fmt: skip
 SIGNALS = ("reverse_kl", "entropy", "student_logprob", "teacher_logprob", "decision")
 
 

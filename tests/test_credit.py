@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from reference import SIGNALS
 
 import gear_rl
 from gear_rl import Credit, Rollouts, credit
 from gear_rl.methods import METHODS
 from gear_rl.methods.base import Method
-from reference import SIGNALS
 
 
 def one_pair(reverse_kl, entropy=None, teacher_minus_student=None, turns=None, rewards=(1.0, 0.0)) -> Rollouts:

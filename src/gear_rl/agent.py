@@ -55,10 +55,17 @@ class Replies:
         return self._cache[reply]
 
 
-def prompt_ids(tokenizer: Any, prompt: Prompt) -> list[int]:
-    if isinstance(prompt, str):
-        return tokenizer(prompt)["input_ids"]
-    return tokenizer.apply_chat_template(prompt, tokenize=True, return_dict=False, add_generation_prompt=True)
+def tokenized_prompts(tokenizer: Any, prompts: list[Prompt]) -> list[list[int]]:
+    """Ids up to where the policy begins to speak. A group repeats its prompt; each is tokenised once."""
+    known: dict[str, list[int]] = {}
+    for prompt in prompts:
+        if repr(prompt) not in known:
+            known[repr(prompt)] = (
+                tokenizer(prompt)["input_ids"]
+                if isinstance(prompt, str)
+                else tokenizer.apply_chat_template(prompt, tokenize=True, return_dict=False, add_generation_prompt=True)
+            )
+    return [known[repr(prompt)] for prompt in prompts]
 
 
 @torch.no_grad()
@@ -71,10 +78,12 @@ def play(
     prompts: list[Prompt] | None = None,
     temperature: float = 1.0,
     generator: torch.Generator | None = None,
+    replies: Replies | None = None,
 ) -> list[Played]:
-    """One rollout per row. `temperature` 0 is greedy. `prompts` replaces the rows' own (a hinted teacher, say)."""
-    device, replies = model.device, Replies(tokenizer)
-    opening = [prompt_ids(tokenizer, p) for p in (prompts or [row["prompt"] for row in rows])]
+    """One rollout per row. `temperature` 0 is greedy. `prompts` replaces the rows' own (a hinted teacher, say).
+    `replies` carries tokenised replies from one call to the next."""
+    device, replies = model.device, replies or Replies(tokenizer)
+    opening = tokenized_prompts(tokenizer, prompts or [row["prompt"] for row in rows])
     seats = [_Seat(Played(ids), task.episode(row), list(ids)) for ids, row in zip(opening, rows, strict=True)]
     longest = max(len(ids) for ids in opening)
     pad = tokenizer.pad_token_id

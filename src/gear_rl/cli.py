@@ -22,6 +22,7 @@ COMMANDS = {
     "methods": "what methods there are, what each needs and costs",
     "doctor": "versions, devices, self-checks: what to paste in a bug report",
 }
+SHOW_TRACEBACK = "show the traceback of errors"
 BAD_INPUT, INTERRUPTED, PIPE_CLOSED = 2, 128 + signal.SIGINT, 141
 
 
@@ -34,37 +35,41 @@ class Parser(argparse.ArgumentParser):
 
 def build_parser(argv: list[str]) -> Parser:
     """The parser; only commands that `argv` mentions are imported, so `gear --help` stays quick."""
-    parser = Parser(prog="gear", description="Credit assignment for reinforcement learning of LLM agents.", allow_abbrev=False)
+    parser = Parser("gear", description="Credit assignment for RL of LLM agents.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"gear {__version__}")
-    parser.add_argument("--debug", action="store_true", help="show the traceback of errors")
+    parser.add_argument("--debug", action="store_true", help=SHOW_TRACEBACK)
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for name, summary in COMMANDS.items():
-        sub = subparsers.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".", allow_abbrev=False)
+        description = summary[0].upper() + summary[1:] + "."
+        sub = subparsers.add_parser(name, help=summary, description=description, allow_abbrev=False)
         if name in argv:
             module = importlib.import_module(f"gear_rl.commands.{name}")
             module.add_arguments(sub)
             # SUPPRESS: without it, the subcommand's default would overwrite a --debug that stands before its name.
-            sub.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of errors")
+            sub.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=SHOW_TRACEBACK)
             sub.set_defaults(run=module.run, parser=sub)
     return parser
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
     """`argv` understood, or a GearError with the nearest thing that would have been."""
-    command = next((word for word in argv if not word.startswith("-")), None)
-    if command is not None and command not in COMMANDS:
-        raise unknown_name("command", command, COMMANDS)
     parser = build_parser(argv)
+    for word in argv:
+        if word in COMMANDS:
+            break
+        if not word.startswith("-"):
+            raise unknown_name("command", word, COMMANDS)
+        if word not in parser._option_string_actions:
+            raise GearError(f"unknown option {word!r} before the command; options follow it, as in `gear train --seed 1`.")
     args, unknown = parser.parse_known_args(argv)
-    if args.command is None and not unknown:
+    if args.command is None:
         parser.print_help(sys.stderr)
         raise SystemExit(BAD_INPUT)
     if unknown:
-        culprit = getattr(args, "parser", parser)
-        option = next((word.split("=")[0] for word in unknown if word.startswith("-")), None)
-        if option is None:
-            culprit.error(f"too many arguments: {' '.join(unknown)}")
-        raise unknown_name("option", option, [o for o in culprit._option_string_actions if o.startswith("--")])
+        options = [word.split("=")[0] for word in unknown if word.startswith("-")]
+        if not options:
+            args.parser.error(f"too many arguments: {' '.join(unknown)}")
+        raise unknown_name("option", options[0], [o for o in args.parser._option_string_actions if o.startswith("--")])
     return args
 
 

@@ -8,10 +8,9 @@ The file only grows, line by line: a killed run leaves at most its last line tor
 from __future__ import annotations
 
 import json
-import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -62,7 +61,7 @@ class RecordedRollout:
 
 @dataclass(frozen=True)
 class Record:
-    """A whole record in memory. `iter_record` reads one of any size, a rollout at a time."""
+    """A whole record in memory. `open_record` reads one of any size, a rollout at a time."""
 
     header: dict[str, Any]
     rollouts: list[RecordedRollout]
@@ -111,14 +110,20 @@ class RecordWriter:
         if step != self._step:
             self._step, self._groups_of_step = step, 0
         # An engine may sample several batches within one step, and number the groups of each from 0.
-        groups = [int(g) + self._groups_of_step for g in rollouts.group_ids.tolist()]
-        table = _as_lists(rollouts, credit)
+        groups = [group + self._groups_of_step for group in rollouts.group_ids.tolist()]
+        if len(token_texts) != len(groups):
+            raise GearError(f"{len(groups)} rollouts, but token texts of {len(token_texts)}.")
+        lists = _as_lists(rollouts, credit)
         lines = []
         for i, texts in enumerate(token_texts):
             n = len(texts)
-            if any(table["action_mask"][i][n:]):
+            mask = lists["action_mask"][i]
+            if any(mask[n:]):
                 raise GearError(f"rollout {i} has {n} token texts, but action tokens beyond position {n - 1}.")
-            mask = table["action_mask"][i][:n]
+            signals = {
+                name: [_short(x) if sampled else None for x, sampled in zip(rows[i][:n], mask[:n], strict=True)]
+                for name, rows in lists["signals"].items()
+            }
             line = RecordedRollout(
                 step=step,
                 group=groups[i],
@@ -127,17 +132,17 @@ class RecordWriter:
                 group_advantage=None if rollouts.advantages is None else _short(float(rollouts.advantages[i])),
                 prompt=prompts[i],
                 hinted_prompt=None if hinted_prompts is None else hinted_prompts[i],
+                token_ids=lists["token_ids"][i][:n],
                 token_texts=list(texts),
-                signals={
-                    name: [_short(x) if m else None for x, m in zip(rows[i], mask, strict=False)]
-                    for name, rows in table["signals"].items()
-                },
-                **{name: table[name][i][:n] for name in _WHOLE_LISTS},
-                **{name: [_short(x) for x in table[name][i][:n]] for name in ("weights", "advantages")},
+                action_mask=mask[:n],
+                turns=lists["turns"][i][:n],
+                signals=signals,
+                segments=lists["segments"][i][:n],
+                onsets=lists["onsets"][i][:n],
+                weights=[_short(x) for x in lists["weights"][i][:n]],
+                advantages=[_short(x) for x in lists["advantages"][i][:n]],
             )
-            lines.append(_to_line(asdict(line)))
-        if len(lines) != len(groups):
-            raise GearError(f"{len(groups)} rollouts, but token texts of {len(lines)}.")
+            lines.append(_to_line(vars(line)))
         self._append(b"".join(lines))
         self._groups_of_step = max(groups) + 1
 
@@ -194,26 +199,25 @@ class RecordWriter:
         self._file.seek(0, os.SEEK_END)
 
 
-_WHOLE_LISTS = ("token_ids", "action_mask", "turns", "segments", "onsets")
-
-
 def _as_lists(rollouts: Rollouts, credit: Credit) -> dict[str, Any]:
     """All (B, T) tensors as nested lists, one transfer each."""
     if rollouts.token_ids is None:
         raise GearError("a record needs the tokens themselves: Rollouts(token_ids=...).")
-    turns = rollouts.actions.unpack(rollouts.actions.turn_starts.long().cumsum(1))
-    whole = (rollouts.token_ids, rollouts.action_mask.long(), turns, credit.segments, credit.onsets.long())
     return {
-        **{name: tensor.tolist() for name, tensor in zip(_WHOLE_LISTS, whole, strict=True)},
+        "token_ids": rollouts.token_ids.tolist(),
+        "action_mask": rollouts.action_mask.long().tolist(),
+        "turns": rollouts.actions.unpack(rollouts.actions.turn_starts.cumsum(1)).tolist(),
+        "signals": {name: signal.tolist() for name, signal in rollouts.signals.items()},
+        "segments": credit.segments.tolist(),
+        "onsets": credit.onsets.long().tolist(),
         "weights": credit.weights.tolist(),
         "advantages": credit.advantages.tolist(),
-        "signals": {name: signal.tolist() for name, signal in rollouts.signals.items()},
     }
 
 
 def _short(x: float) -> float:
     """Six significant digits: float32 has little more, and the file is half as long."""
-    return x if isinstance(x, int) else float(f"{x:.6g}")
+    return float(f"{x:.6g}")
 
 
 def _to_line(content: Mapping[str, Any]) -> bytes:
@@ -224,32 +228,26 @@ def _to_line(content: Mapping[str, Any]) -> bytes:
 # ---------------------------------------------------------------------------------------------------- reading
 def read_record(path: str | Path) -> Record:
     """The record at `path`, checked line by line."""
-    lines = iter_record(path)
-    return Record(lines.header, list(lines))
+    header, rollouts = open_record(path)
+    return Record(header, list(rollouts))
 
 
-class iter_record(Iterator[RecordedRollout]):  # noqa: N801 - used as a function
-    """The rollouts of the record at `path`, one at a time; its `header` at once."""
+def open_record(path: str | Path) -> tuple[dict[str, Any], Iterator[RecordedRollout]]:
+    """The header at once, and the rollouts one at a time: for records larger than memory."""
+    path = Path(path)
+    if not path.exists():
+        raise GearError(f"there is no record {path}.")
+    if not path.is_file():
+        raise GearError(f"{path} is not a file; a record is one file, such as rollouts.jsonl of a run.")
+    with open(path, "rb") as file:
+        return _read_header(path, file), _rollouts(path)
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        if not self.path.exists():
-            raise GearError(f"there is no record {self.path}.")
-        if not self.path.is_file():
-            raise GearError(f"{self.path} is not a file; a record is one file, such as rollouts.jsonl of a run.")
-        self._file = open(self.path, "rb")  # noqa: SIM115
-        self.header = _read_header(self.path, self._file)
-        self._lines = _read_lines(self.path, self._file)
-        self._number = 1
 
-    def __next__(self) -> RecordedRollout:
-        try:
-            content = next(self._lines)
-        except BaseException:  # the end, or an error: both are final
-            self._file.close()
-            raise
-        self._number += 1
-        return _checked(content, f"{self.path}, line {self._number}")
+def _rollouts(path: Path) -> Iterator[RecordedRollout]:
+    with open(path, "rb") as file:
+        _read_header(path, file)
+        for number, content in enumerate(_read_lines(path, file), start=2):
+            yield _checked(content, f"{path}, line {number}")
 
 
 def _read_header(path: Path, file: BinaryIO) -> dict[str, Any]:
@@ -262,10 +260,9 @@ def _read_header(path: Path, file: BinaryIO) -> dict[str, Any]:
         header = None
     if not isinstance(header, dict) or header.get("schema") != SCHEMA:
         raise GearError(f"{path} is not a record of rollouts: its first line is no {SCHEMA!r} header.")
-    if header.get("version") != VERSION:
-        raise GearError(f"{path} is a record of version {header.get('version')!r}; this gear_rl reads version {VERSION}.")
-    if not line.endswith(b"\n"):
-        raise GearError(f"{path}, line 1: cut off in the header.")
+    version = header.get("version")
+    if version != VERSION:
+        raise GearError(f"{path} is a record of version {version!r}; this gear_rl reads version {VERSION}.")
     return header
 
 
@@ -274,21 +271,20 @@ def _read_lines(path: Path, file: BinaryIO, tolerate_torn_end: bool = False) -> 
     number = 1
     while line := file.readline(LONGEST_LINE):
         number += 1
+        where = f"{path}, line {number}"
         if not line.endswith(b"\n"):
-            if len(line) == LONGEST_LINE:
-                raise GearError(f"{path}, line {number}: longer than {LONGEST_LINE >> 20} MiB; this is no rollout of ours.")
-            if tolerate_torn_end:
+            if tolerate_torn_end and len(line) < LONGEST_LINE:
                 return
             raise GearError(
-                f"{path}, line {number}: cut off after {len(line)} bytes, as a killed run leaves it. `gear train --resume` "
-                f"repairs it; or delete that line: the {number - 1} before it are whole."
+                f"{where}: cut off after {len(line)} bytes, as a killed run leaves it. `gear train --resume` drops it; "
+                f"by hand, delete that line: the {number - 1} before it are whole."
             )
         try:
             content = _parse(line)
         except ValueError as error:
-            raise GearError(f"{path}, line {number}: corrupt, not JSON ({error}).") from None
+            raise GearError(f"{where}: corrupt, not JSON ({error}).") from None
         if not isinstance(content, dict) or not _are_counts([content.get("step"), content.get("group")]):
-            raise GearError(f"{path}, line {number}: corrupt, no rollout with a step and a group.")
+            raise GearError(f"{where}: corrupt, no rollout with a step and a group.")
         yield content
 
 
@@ -306,26 +302,25 @@ def _parse(line: bytes) -> Any:
 
 def _checked(content: dict[str, Any], where: str) -> RecordedRollout:
     """The line as a rollout: every field there, of its kind, and of one length."""
-    for name in (f.name for f in fields(RecordedRollout)):
+    names = [f.name for f in fields(RecordedRollout)]
+    for name in names:
         if name not in content:
             raise GearError(f"{where}: corrupt, {name!r} is missing.")
-    length = len(content["token_ids"]) if isinstance(content["token_ids"], list) else -1
-    signals = content["signals"]
-    lists = {name: content[name] for name in _LIST_CHECKS}
-    lists |= {f"signal {name!r}": row for name, row in signals.items()} if isinstance(signals, dict) else {"signals": None}
-    for name, row in lists.items():
-        if not isinstance(row, list) or len(row) != length:
-            raise GearError(f"{where}: corrupt, {name} is no list of {max(length, 0)} entries, one per token.")
-        if not _LIST_CHECKS.get(name, _are_numbers_or_null)(row):
-            raise GearError(f"{where}: corrupt, {name} holds an entry of another kind.")
-    for name, fits in _VALUE_CHECKS.items():
-        if not fits(content[name]):
+        if name in _VALUE_CHECKS and not _VALUE_CHECKS[name](content[name]):
             raise GearError(f"{where}: corrupt, {name} is {str(content[name])[:40]!r}.")
-    for name, row in signals.items():
+    length = len(content["token_ids"])
+    lists = [(name, content[name], check) for name, check in _LIST_CHECKS.items()]
+    lists += [(f"signal {name!r}", row, _are_numbers_or_null) for name, row in content["signals"].items()]
+    for name, row, fits in lists:
+        if not isinstance(row, list) or len(row) != length:
+            raise GearError(f"{where}: corrupt, {name} is no list of {length} entries, one per token.")
+        if not fits(row):
+            raise GearError(f"{where}: corrupt, {name} holds an entry of another kind.")
+    for name, row in content["signals"].items():
         for position, (value, sampled) in enumerate(zip(row, content["action_mask"], strict=True)):
             if value is None and sampled:
                 raise GearError(f"{where}: corrupt, signal {name!r} is null at position {position}, an action token.")
-    return RecordedRollout(**{f.name: content[f.name] for f in fields(RecordedRollout)})
+    return RecordedRollout(**{name: content[name] for name in names})
 
 
 def _are_counts(row: list[Any]) -> bool:
@@ -338,7 +333,7 @@ def _are_bits(row: list[Any]) -> bool:
 
 
 def _is_number(x: Any) -> bool:
-    return type(x) in (int, float) and math.isfinite(x) and abs(x) < 1e300
+    return type(x) in (int, float) and abs(x) < 3e38  # fits float32; NaN and infinities do not
 
 
 def _are_numbers(row: list[Any]) -> bool:
@@ -353,7 +348,7 @@ def _are_texts(row: list[Any]) -> bool:
     return all(isinstance(x, str) for x in row)
 
 
-_LIST_CHECKS = {
+_LIST_CHECKS: dict[str, Callable[[list[Any]], bool]] = {
     "token_ids": _are_counts,
     "token_texts": _are_texts,
     "action_mask": _are_bits,
@@ -363,12 +358,14 @@ _LIST_CHECKS = {
     "weights": _are_numbers,
     "advantages": _are_numbers,
 }
-_VALUE_CHECKS = {
+_VALUE_CHECKS: dict[str, Callable[[Any], bool]] = {
     "reward": _is_number,
     "success": lambda x: x is None or isinstance(x, bool),
     "group_advantage": lambda x: x is None or _is_number(x),
     "prompt": lambda x: isinstance(x, str),
     "hinted_prompt": lambda x: x is None or isinstance(x, str),
+    "token_ids": lambda x: isinstance(x, list),
+    "signals": lambda x: isinstance(x, dict),
 }
 
 

@@ -188,7 +188,7 @@ def build_trainer(config: TrainConfig, folder: RunFolder, task: Task, model: Any
     from transformers import PrinterCallback
     from trl import GRPOConfig
 
-    from gear_rl.agent import play
+    from gear_rl.agent import Replies, play
     from gear_rl.engines.trl import CreditGRPOTrainer
 
     options = config.train
@@ -224,8 +224,11 @@ def build_trainer(config: TrainConfig, folder: RunFolder, task: Task, model: Any
         dataloader_pin_memory=False,
     )
 
+    replies = Replies(tokenizer)
+
     def sample(prompts: list, trainer: Any) -> dict[str, Any]:
-        played = play(trainer.accelerator.unwrap_model(trainer.model), tokenizer, task, trainer.rows, temperature=options.temperature)
+        policy = trainer.accelerator.unwrap_model(trainer.model)
+        played = play(policy, tokenizer, task, trainer.rows, temperature=options.temperature, replies=replies)
         texts = tokenizer.batch_decode([p.completion_ids for p in played], skip_special_tokens=False)
         return {
             "prompt_ids": [p.prompt_ids for p in played],

@@ -1,4 +1,4 @@
-"""The subcommands of `gear`, a module each: `add_arguments(parser)`, which imports nothing heavy, and `run(args) -> int`."""
+"""The subcommands of `gear`, a module each: `add_arguments(parser)`, importing nothing heavy; `run(args) -> int`."""
 
 from __future__ import annotations
 

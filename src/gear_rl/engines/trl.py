@@ -182,16 +182,23 @@ class CreditGRPOTrainer(GRPOTrainer):
         self._hint_texts = hints
         if self.method.hint == "other":
             hints = self._other_hints(hints)
-        hinted, _, _ = self._tokenize_prompts([hinted_prompt(p, h, self.hint_template) for p, h in zip(self._prompts, hints, strict=True)])
+        hinted = self._tokenized([hinted_prompt(p, h, self.hint_template) for p, h in zip(self._prompts, hints, strict=True)])
         if not self._checked:
-            plain, _, _ = self._tokenize_prompts(self._prompts)
-            if plain != prompts:
+            if self._tokenized(self._prompts) != prompts:
                 raise GearError("start-up self-check failed: the prompt's tokens differ from what TRL's template gives, so a hinted prompt would differ by more than the hint.")
         limit = getattr(self.model.config, "max_position_embeddings", None) or math.inf
         for i, (prompt, completion) in enumerate(zip(hinted, completions, strict=True)):
             if len(prompt) + len(completion) > limit:
                 raise GearError(f"rollout {i}: hinted prompt ({len(prompt)} tokens) and completion ({len(completion)}) exceed the model's context of {limit}. Shorten the hint.")
         return hinted
+
+    def _tokenized(self, prompts: list) -> Ids:
+        """By TRL's own template, tools and settings. A group repeats its prompt; without environments each is done once."""
+        if self.environment_factories is not None:  # tools may differ by rollout
+            return self._tokenize_prompts(prompts)[0]
+        unique = list({repr(p): p for p in prompts}.values())
+        ids = dict(zip(map(repr, unique), self._tokenize_prompts(unique)[0], strict=True))
+        return [list(ids[repr(p)]) for p in prompts]
 
     def _other_hints(self, hints: list[str]) -> list[str]:
         """Each rollout gets the hint of the next prompt in the batch: a real hint, for another problem."""
@@ -229,8 +236,9 @@ class CreditGRPOTrainer(GRPOTrainer):
         if "entropy" in rollouts.signals:
             guarded["entropy"] = values["signals/entropy"]
         if hinted is not None:
-            hint_ids = [self._tokenizer(text, add_special_tokens=False)["input_ids"] for text in self._hint_texts]
-            guarded["leak"] = copied_share(completions, hint_ids, mask)
+            unique = list(dict.fromkeys(self._hint_texts))
+            ids = dict(zip(unique, self._tokenizer(unique, add_special_tokens=False)["input_ids"], strict=True))
+            guarded["leak"] = copied_share(completions, [ids[text] for text in self._hint_texts], mask)
         values |= {f"guards/{name}": value for name, value in self.guards.watch(guarded).items()}
         for name, value in values.items():
             total = self.accelerator.gather(torch.tensor([value], device=mask.device)).mean()

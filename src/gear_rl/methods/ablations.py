@@ -32,8 +32,8 @@ class Token(DivergenceWeighting):
 
 
 class SegmentOnly(Gear):
-    """No token resolution: GEAR's own segments (5), but *every* one of them, whether opened by an onset, by an uncertain
-    token or by a new turn, is credited as a whole with the divergence of its first token."""
+    """No token resolution: GEAR's own segments (5), but *every* one of them, whether an onset, an uncertain token or a
+    new turn opened it, is credited as a whole with the divergence of its first token."""
 
     name = "segment_only"
     summary = "GEAR without token resolution: every segment has the divergence of its first token."

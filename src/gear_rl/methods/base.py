@@ -13,6 +13,8 @@ from gear_rl.errors import GearError, unknown_name
 from gear_rl.rollouts import Rollouts
 from gear_rl.segments import Segments
 
+Hint = Literal["own", "other"] | None
+
 _FROM_DIVERGENCE = "gear_rl.scoring.token_divergence computes it, and an engine given this method does so by itself"
 HOW_TO_GET = {
     "reverse_kl": _FROM_DIVERGENCE,
@@ -52,7 +54,7 @@ class Method:
     """How sure it is that this code is what the source says: known, second-hand, seen, recalled, or ours."""
     needs: tuple[str, ...] = ()
     """Signals it reads. An instance may need fewer than its class says, if its options leave some out."""
-    hint: ClassVar[Literal["own", "other"] | None] = None
+    hint: ClassVar[Hint] = None
     """Which problem's ground truth the teacher reads: the rollout's own, another problem's, or None: no teacher."""
     cost: ClassVar[Cost] = NOTHING
     preserves_mass: ClassVar[bool] = True

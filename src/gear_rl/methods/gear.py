@@ -17,11 +17,12 @@ tokens only; Q and mean are over one rollout. (2) is scoring's work, and comes w
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
 from gear_rl import segments as cut
-from gear_rl.methods.base import STUDENT_AND_TEACHER, option
+from gear_rl.methods.base import STUDENT_AND_TEACHER, Hint, option
 from gear_rl.methods.reweighting import Reweighting
 from gear_rl.rollouts import Rollouts
 from gear_rl.segments import Segments
@@ -32,7 +33,7 @@ class DivergenceWeighting(Reweighting):
     """Weights from the divergence between student and teacher: (3), (6), (7). How a rollout is cut into segments, (4)
     and (5), is for each method to say."""
 
-    hint = "own"
+    hint: ClassVar[Hint] = "own"
     cost = STUDENT_AND_TEACHER
     needs: tuple[str, ...] = ("reverse_kl", "student_logprob", "teacher_logprob")
 

@@ -11,7 +11,7 @@ from gear_rl.segments import every_token
 
 
 class OPD(Method):
-    """A_t = clamp(log q_t(y_t) − log p_t(y_t), ±clip): tokens the hinted self finds likelier are raised, others lowered.
+    """A_t = clamp(log q_t(y_t) − log p_t(y_t), ±clip): tokens the hinted self finds likelier rise, the others fall.
 
     Rewards are not read at all. What a credit method gains over this is what the outcome adds to the hint.
     """

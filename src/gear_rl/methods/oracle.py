@@ -35,5 +35,5 @@ class Oracle(Reweighting):
     def raw_weights(self, rollouts: Rollouts, advantage: Tensor) -> tuple[Tensor, Segments]:
         deserves = advantage.sign()[:, None] * self.signal(rollouts, "decision") > 0  # (B, L)
         spared = ~deserves & deserves.any(1, keepdim=True)
-        rho = torch.where(spared, self.options.rho_min, 1.0).to(rollouts.dtype)
+        rho = torch.ones_like(spared, dtype=rollouts.dtype).masked_fill_(spared, self.options.rho_min)
         return rho, every_token(rollouts.actions)

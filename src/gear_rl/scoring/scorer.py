@@ -64,10 +64,11 @@ class Scorer:
             picked = [completions[i] for i in rows]
             ids = _right_padded(picked, self.pad, mask.shape[1], mask.device)
             with evaluating(self.model):
-                student = self._hidden([prompts[i] for i in rows], picked, mask)
+                student = self._hidden([prompts[i] for i in rows], picked, mask).to(head.weight.dtype)
                 with teacher.in_place():
-                    read = self._hidden([hinted_prompts[i] for i in rows], picked, mask)
-                    teacher_head = Head.of(self.model)  # holds the teacher's tensors, also after they are swapped out
+                    read = self._hidden([hinted_prompts[i] for i in rows], picked, mask).to(head.weight.dtype)
+                    # A head holds the tensors it was made from, so this one stays the teacher's after the swap back.
+                    teacher_head = head if teacher.kind == "live" else Head.of(self.model)
                 result = token_divergence(student, read, head, ids[mask], teacher_head, self.temperature)
             for name in SIGNALS:
                 part = torch.zeros(mask.shape, device=mask.device)

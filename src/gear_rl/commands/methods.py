@@ -1,0 +1,131 @@
+"""`gear methods`: what methods there are, what each needs and costs; and one of them in full."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import json
+import re
+import shutil
+import textwrap
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gear_rl.methods import Method
+
+LETTERS = {"reverse_kl": "D", "entropy": "H", "student_logprob": "p", "teacher_logprob": "q"}
+LEGEND = """\
+needs     signals of each token: D reverse_kl, H entropy, p student_logprob, q teacher_logprob; others by name.
+cost      extra passes over the rollouts of a GRPO step, forwards + backwards.
+standing  how sure it is that this code is what the source says: known (the paper's own words), second-hand, seen, \
+recalled, or ours.
+`gear methods NAME` shows one in full, with its options."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", metavar="NAME", help="show this method in full, with its options")
+    parser.add_argument("--json", action="store_true", help="print JSON: a list of objects, or one for NAME")
+
+
+def run(args: argparse.Namespace) -> int:
+    from gear_rl.methods import all_methods, find_method
+
+    chosen = [find_method(args.name)] if args.name else list(all_methods().values())
+    described = [describe(method) for method in chosen]
+    if args.json:
+        print(json.dumps(described[0] if args.name else described, indent=2))
+        return 0
+    width = max(60, min(110, shutil.get_terminal_size().columns))
+    print(in_full(described[0], width) if args.name else table(described, width))
+    return 0
+
+
+def describe(method: type[Method]) -> dict[str, Any]:
+    """Everything a method declares, as plain data."""
+    from gear_rl.methods.base import describe_range
+
+    docs = option_docs(method.Options)
+    return {
+        "name": method.name,
+        "summary": method.summary,
+        "needs": list(method.needs),
+        "cost": {"forwards": method.cost.forwards, "backwards": method.cost.backwards, "why": method.cost.why},
+        "standing": method.standing,
+        "paper": method.paper,
+        "hint": method.hint,
+        "preserves_mass": method.preserves_mass,
+        "options": [
+            {"name": f.name, "default": f.default, "range": describe_range(f), "doc": docs.get(f.name, "")}
+            for f in fields(method.Options)
+        ],
+    }
+
+
+def option_docs(options: type) -> dict[str, str]:
+    """The docstring under each field, which Python itself throws away; empty where the source is not at hand."""
+    docs: dict[str, str] = {}
+    for owner in reversed(options.__mro__[:-1]):
+        try:
+            body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
+        except (OSError, TypeError, SyntaxError):
+            continue
+        assert isinstance(body, ast.ClassDef)
+        for field, doc in zip(body.body, body.body[1:], strict=False):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(doc, ast.Expr):
+                docs[field.target.id] = " ".join(str(ast.literal_eval(doc.value)).split())
+    return docs
+
+
+def table(methods: list[dict[str, Any]], width: int) -> str:
+    """All methods, a few lines each, within `width` columns."""
+    rows = [
+        (
+            m["name"],
+            " ".join(LETTERS.get(n, n) for n in m["needs"]) or "-",
+            f"{m['cost']['forwards']}+{m['cost']['backwards']}",
+            short_standing(m["standing"]),
+        )
+        for m in methods
+    ]
+    head = ("method", "needs", "cost", "standing")
+    widths = [max(len(cell) for cell in column) for column in zip(head, *rows, strict=True)]
+    indent = sum(widths) + 2 * len(widths)
+    lines = [_columns(head, widths) + "what it does"]
+    for row, m in zip(rows, methods, strict=True):
+        summary = textwrap.wrap(m["summary"], max(20, width - indent))
+        lines += [_columns(row, widths) + summary[0], *(" " * indent + line for line in summary[1:])]
+    legend = [textwrap.fill(line, width, subsequent_indent=" " * 10) for line in LEGEND.splitlines()]
+    return "\n".join([*lines, "", *legend])
+
+
+def short_standing(standing: str) -> str:
+    """The standing's key words alone, in their order: "known, ours"."""
+    words = re.findall(r"\b(known|second-hand|seen|recalled|ours)\b", standing)
+    return ", ".join(dict.fromkeys(words)) or standing.split()[0]
+
+
+def in_full(m: dict[str, Any], width: int) -> str:
+    """One method with its options."""
+    facts = {
+        "needs": ", ".join(m["needs"]) or "no signals",
+        "hint": {None: "no teacher", "own": "the rollout's own ground truth", "other": "another problem's"}[m["hint"]],
+        "cost": f"{m['cost']['forwards']} forwards, {m['cost']['backwards']} backwards: {m['cost']['why']}",
+        "mass": "preserved: a rollout's token advantages add up to n_i A_i" if m["preserves_mass"] else "not preserved",
+        "paper": m["paper"] or "none; a control of our own",
+        "standing": m["standing"],
+    }
+    lines = [textwrap.fill(f"{m['name']}: {m['summary']}", width), ""]
+    for name, fact in facts.items():
+        lines.append(textwrap.fill(fact, width, initial_indent=f"{name:10}", subsequent_indent=" " * 10))
+    lines += ["", "options (--set name=value):" if m["options"] else "no options"]
+    for option in m["options"]:
+        lines.append(f"  {option['name']} = {option['default']}    {option['range']}")
+        if option["doc"]:
+            lines.append(textwrap.fill(option["doc"], width, initial_indent=" " * 6, subsequent_indent=" " * 6))
+    return "\n".join(lines)
+
+
+def _columns(cells: tuple[str, ...], widths: list[int]) -> str:
+    return "".join(f"{cell:<{width + 2}}" for cell, width in zip(cells, widths, strict=True))

@@ -1,0 +1,116 @@
+"""Settings from the command line (`--set a.b=value`) and from a file (`--config run.toml`), as one nested dict.
+
+Which keys exist is for whoever reads the dict to say; here values only get their types.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from gear_rl.errors import GearError
+
+LARGEST_CONFIG = 2**20
+"""Bytes. A file of settings is a page, not a book."""
+_KEY = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+_WORDS = {"true": True, "false": False, "null": None, "none": None}
+_INTEGER = re.compile(r"[+-]?\d(_?\d)*")
+_NUMBER = re.compile(r"[+-]?(\d(_?\d)*\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
+
+
+def parse_assignments(pairs: Iterable[str]) -> dict[str, Any]:
+    """`["alpha=4", "task.steps=8"]` → `{"alpha": 4, "task": {"steps": 8}}`. Of one key given twice, the last counts."""
+    settings: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        key = key.strip()
+        if not equals or not _KEY.fullmatch(key):
+            raise GearError(f"--set {pair!r}: write it as key=value, such as alpha=4 or task.steps=8.")
+        *path, last = key.split(".")
+        place = settings
+        for part in path:
+            place = place.setdefault(part, {})
+            if not isinstance(place, dict):
+                raise GearError(f"--set {pair!r}: {part!r} has a value of its own already; nothing can be inside it.")
+        if isinstance(place.get(last), dict):
+            raise GearError(f"--set {pair!r}: settings inside {last!r} are given already; it cannot be a value.")
+        place[last] = parse_value(text)
+    return settings
+
+
+def parse_value(text: str) -> Any:
+    """Numbers, true/false, null, JSON strings and lists by what they look like; anything else is a string as it stands.
+
+    >>> [parse_value(t) for t in ("3", "1e-4", "true", "null", "yesno", '"3"')]
+    [3, 0.0001, True, None, 'yesno', '3']
+    """
+    text = text.strip()
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    try:
+        if _INTEGER.fullmatch(text):
+            return int(text)
+        if _NUMBER.fullmatch(text):
+            return float(text)
+        if text[:1] in ('"', "["):
+            return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise GearError(f"the value {text[:60]!r} looks like a number, string or list, but is none: {error}.") from None
+    return text
+
+
+def load_config(path: str | Path) -> dict[str, Any]:
+    """The settings in a .toml or .json file."""
+    path = Path(path)
+    read = {".toml": _read_toml, ".json": _read_json}.get(path.suffix.lower())
+    if read is None:
+        raise GearError(f"config {path}: the name must end in .toml or .json, so that it is clear how to read it.")
+    if not path.is_file():
+        raise GearError(f"there is no config file {path}.")
+    if path.stat().st_size > LARGEST_CONFIG:
+        raise GearError(f"config {path} has more than {LARGEST_CONFIG} bytes: this is no file of settings.")
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise GearError(f"config {path}, line {line}: not UTF-8 text.") from None
+    try:
+        settings = read(text)
+    except json.JSONDecodeError as error:
+        raise GearError(f"config {path}, line {error.lineno}, column {error.colno}: {error.msg}.") from None
+    except (ValueError, RecursionError) as error:  # TOML's message has line and column in it
+        raise GearError(f"config {path}: {error}.") from None
+    if not isinstance(settings, dict):
+        raise GearError(f"config {path}: the outermost thing must be an object of keys and values.")
+    return settings
+
+
+def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Both, and where both have a value the one of `over`; tables are merged, everything else is replaced."""
+    merged = dict(under)
+    for key, value in over.items():
+        below = merged.get(key)
+        merged[key] = merge(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def _read_toml(text: str) -> dict[str, Any]:
+    return tomllib.loads(text)
+
+
+def _read_json(text: str) -> Any:
+    def refuse_constant(constant: str) -> None:
+        raise ValueError(f"{constant} is not a JSON number")
+
+    def refuse_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        content = dict(pairs)
+        if len(content) < len(pairs):
+            keys = [key for key, _ in pairs]
+            raise ValueError(f"the key {next(k for k in keys if keys.count(k) > 1)!r} is given twice")
+        return content
+
+    return json.loads(text, parse_constant=refuse_constant, object_pairs_hook=refuse_repeats)

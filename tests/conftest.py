@@ -1,0 +1,28 @@
+"""Shared by all tests: one thread (the models are tiny), no hub, and the embedded model as the real model everywhere."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import pytest
+import torch
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture
+def workshop():
+    from gear_rl.tasks import make_task
+
+    return make_task("workshop", steps=4)
+
+
+@pytest.fixture
+def model_and_tokenizer(workshop):
+    from gear_rl.training import load_model
+
+    return load_model(workshop.default_model(), "cpu")

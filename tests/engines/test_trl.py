@@ -1,0 +1,315 @@
+"""`CreditGRPOTrainer` against real TRL: bit-for-bit GRPO at α = 0, every route TRL has, refusals, and the seam itself."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+from datasets import Dataset
+from trl import GRPOConfig, GRPOTrainer
+
+from gear_rl.agent import Replies, play
+from gear_rl.engines.trl import LOSS_TYPES, CreditGRPOTrainer
+from gear_rl.errors import GearError
+from gear_rl.scoring.scorer import Scorer
+from gear_rl.tasks.workshop.environment import WorkshopEnvironment, judge
+from gear_rl.tasks.workshop.world import Order
+
+
+def arguments(folder, **changes):
+    settings = dict(
+        output_dir=str(folder), max_steps=2, per_device_train_batch_size=8, num_generations=4, learning_rate=1e-3,
+        max_completion_length=48, use_cpu=True, bf16=False, gradient_checkpointing=False, report_to="none",
+        disable_tqdm=True, save_strategy="no", logging_steps=1, seed=3, beta=0.0,
+    )  # fmt: skip
+    return GRPOConfig(**{**settings, **changes})
+
+
+def answer_reward(completions, order, **_):
+    """1 where the last word answers right: works on TRL's parsed messages, single-turn or multi-turn."""
+    said = [str(c[-1]["content"]).split()[-1:] for c in completions]
+    return [float(words == [Order.parse(text).gold_answer]) for words, text in zip(said, order, strict=True)]
+
+
+def length_reward(completion_ids, **_):
+    """Varies from rollout to rollout, so that no group is without signal."""
+    return [float(sum(ids) % 7) for ids in completion_ids]
+
+
+def own_rollouts(task, tokenizer):
+    replies = Replies(tokenizer)
+
+    def sample(prompts, trainer):
+        rows = [{"order": p[-1]["content"], "prompt": p} for p in prompts]
+        played = play(trainer.model, tokenizer, task, rows, replies=replies)
+        return {
+            "prompt_ids": [p.prompt_ids for p in played],
+            "completion_ids": [p.completion_ids for p in played],
+            "env_mask": [p.action_mask for p in played],
+            "logprobs": None,
+        }
+
+    return sample
+
+
+@pytest.fixture
+def data(workshop):
+    return Dataset.from_list(workshop.rows("train", 32))
+
+
+def build(trainer_class, folder, task, model_and_tokenizer, data, **changes):
+    model, tokenizer = model_and_tokenizer
+    config = {k: changes.pop(k) for k in list(changes) if k in GRPOConfig.__dataclass_fields__}
+    changes.setdefault("reward_funcs", [length_reward])
+    if trainer_class is CreditGRPOTrainer:
+        changes = {"hint": "hint", "hint_template": task.hint_template, **changes}
+    return trainer_class(
+        model=model, processing_class=tokenizer, args=arguments(folder, **config), train_dataset=data, **changes
+    )
+
+
+def weights(trainer):
+    return {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
+
+
+@pytest.mark.parametrize("options", [dict(alpha=0.0), dict(mix=0.0)])
+@pytest.mark.parametrize("route", ["rollout_func", "environment"])
+def test_no_credit_is_trl_bit_for_bit(tmp_path, workshop, data, options, route):
+    from gear_rl.training import load_model
+
+    final = []
+    for trainer_class, extra in ((GRPOTrainer, {}), (CreditGRPOTrainer, dict(credit="gear", credit_options=options))):
+        pair = load_model(workshop.default_model(), "cpu")
+        sampler = (
+            dict(rollout_func=own_rollouts(workshop, pair[1]))
+            if route == "rollout_func"
+            else dict(environment_factory=WorkshopEnvironment)
+        )
+        trainer = build(trainer_class, tmp_path, workshop, pair, data, max_steps=5, **sampler, **extra)
+        trainer.train()
+        final.append(weights(trainer))
+    start = load_model(workshop.default_model(), "cpu")[0].state_dict()
+    assert any(not torch.equal(final[0][n], start[n]) for n in final[0]), "nothing was trained"
+    for name in final[0]:
+        assert torch.equal(final[0][name], final[1][name]), name
+
+
+def test_gear_moves_weights_elsewhere_than_grpo(tmp_path, workshop, data):
+    from gear_rl.training import load_model
+
+    final = []
+    for credit in ("grpo", "gear"):
+        pair = load_model(workshop.default_model(), "cpu")
+        trainer = build(CreditGRPOTrainer, tmp_path, workshop, pair, data, credit=credit, rollout_func=own_rollouts(workshop, pair[1]))
+        trainer.train()
+        final.append(weights(trainer))
+    assert any(not torch.equal(final[0][n], final[1][n]) for n in final[0])
+
+
+@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+def test_every_loss_that_takes_token_advantages(tmp_path, workshop, model_and_tokenizer, data, loss_type):
+    trainer = build(CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, data, loss_type=loss_type,
+                    rollout_func=own_rollouts(workshop, model_and_tokenizer[1]))  # fmt: skip
+    trainer.train()
+    assert trainer.state.global_step == 2
+
+
+def test_environment_factory_plays_the_same_world(tmp_path, workshop, model_and_tokenizer, data):
+    """TRL's tool loop and ours tell the same story: TRL's completions are judged by our replay, token by token."""
+    seen = []
+    trainer = build(
+        CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, data, environment_factory=WorkshopEnvironment,
+        reward_funcs=[answer_reward], recorder=lambda step, rows, rollouts, credit, prompts, hinted, completions: seen.append((rows, rollouts, completions)),
+    )  # fmt: skip
+    trainer.train()
+    tokenizer = model_and_tokenizer[1]
+    for rows, rollouts, completions in seen:
+        for i, (row, ids) in enumerate(zip(rows, completions, strict=True)):
+            verdict = judge(Order.parse(row["order"]), tokenizer.decode(ids))
+            assert verdict.reward == float(rollouts.rewards[i])
+            mask = rollouts.action_mask[i, : len(ids)].tolist()
+            assert all(mask[j] for j, label in enumerate(verdict.decisions) if label), "a decision outside the mask"
+            assert sum(mask) < len(ids), "the environment's words must be masked"
+
+
+def test_plain_tools_and_single_turn(tmp_path, workshop, model_and_tokenizer, data):
+    def weld(part: str) -> str:
+        """Weld.
+
+        Args:
+            part: the part
+        """
+        return "g1"
+
+    for extra in (dict(tools=[weld]), {}):
+        trainer = build(CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, data, max_completion_length=8, **extra)
+        trainer.train()
+        assert trainer.state.global_step == 2
+
+
+def test_lora_accumulation_and_several_iterations(tmp_path, workshop, model_and_tokenizer, data):
+    from peft import LoraConfig
+
+    shapes = []
+    trainer = build(
+        CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, data, peft_config=LoraConfig(r=2, target_modules=["q_proj", "v_proj"]),
+        per_device_train_batch_size=4, gradient_accumulation_steps=2, num_iterations=2, max_steps=4, teacher="base",
+        rollout_func=own_rollouts(workshop, model_and_tokenizer[1]), beta=0.05,
+        recorder=lambda step, rows, rollouts, credit, *_: shapes.append((step, credit.advantages.shape[0])),
+    )  # fmt: skip
+    before = {n: p.detach().clone() for n, p in trainer.model.named_parameters() if p.requires_grad}
+    trainer.train()
+    assert [s for s, _ in shapes] == [0, 2] and all(n == 8 for _, n in shapes)  # credit once per generation, two iterations
+    assert any(not torch.equal(before[n], p) for n, p in trainer.model.named_parameters() if p.requires_grad)
+    assert all("lora" in n for n in before)
+
+
+@pytest.mark.parametrize("kind", ["live", "sync", "ema", "base"])
+def test_teacher_kinds_train(tmp_path, workshop, model_and_tokenizer, data, kind):
+    trainer = build(CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, data, teacher=kind, teacher_every=1,
+                    rollout_func=own_rollouts(workshop, model_and_tokenizer[1]))  # fmt: skip
+    start = weights(trainer)
+    trainer.train()
+    shadow = trainer.teacher.state()
+    name = next(iter(start))
+    now = trainer.model.get_parameter(name).detach()
+    assert not torch.equal(now, start[name])
+    if kind == "live":
+        assert shadow == {}
+    elif kind == "sync":
+        assert torch.equal(shadow[name], now)
+    elif kind == "base":
+        assert torch.equal(shadow[name], start[name])
+    else:
+        assert not torch.equal(shadow[name], now) and not torch.equal(shadow[name], start[name])
+
+
+def test_wrong_hint_reads_another_problem(tmp_path, workshop, model_and_tokenizer, data):
+    hints = []
+    trainer = build(
+        CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, data, credit="wrong_hint", rollout_func=own_rollouts(workshop, model_and_tokenizer[1]),
+        recorder=lambda step, rows, rollouts, credit, prompts, hinted, completions: hints.extend(zip(rows, hinted, strict=True)),
+    )  # fmt: skip
+    trainer.train()
+    tokenizer = model_and_tokenizer[1]
+    texts = [(row["hint"], tokenizer.decode(ids)) for row, ids in hints]
+    assert all(own not in shown for own, shown in texts)
+    assert all(any(other in shown for other, _ in texts) for _, shown in texts)
+
+
+def test_credit_signals_and_guards_are_logged(tmp_path, workshop, model_and_tokenizer, data):
+    trainer = build(CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, data, rollout_func=own_rollouts(workshop, model_and_tokenizer[1]))
+    trainer.train()
+    logged = trainer.state.log_history[0]
+    for name in ("signals/reverse_kl", "credit/mean_abs_advantage", "guards/leak", "guards/focus", "guards/entropy", "guards/alarm"):
+        assert name in logged
+
+
+
+
+@pytest.mark.parametrize("who", ["teacher", "both"])
+def test_self_check_catches_a_shift_by_one(tmp_path, monkeypatch, workshop, model_and_tokenizer, data, who):
+    real = Scorer._hidden
+    calls = []
+
+    def hidden(self, prompts, completions, mask):
+        calls.append(1)
+        read = real(self, prompts, completions, mask)
+        is_teacher = len(calls) % 2 == 0  # the student is read first, then the teacher
+        return read.roll(1, 0) if who == "both" or is_teacher else read
+
+    monkeypatch.setattr(Scorer, "_hidden", hidden)
+    trainer = build(CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, data, rollout_func=own_rollouts(workshop, model_and_tokenizer[1]))
+    with pytest.raises(GearError, match="self-check failed"):
+        trainer.train()
+    assert trainer.state.global_step == 0
+
+
+def test_self_check_catches_a_different_template(tmp_path, workshop, model_and_tokenizer, data):
+    tokenizer = model_and_tokenizer[1]
+    honest = own_rollouts(workshop, tokenizer)
+
+    def other_template(prompts, trainer):
+        out = honest(prompts, trainer)
+        return {**out, "prompt_ids": [ids[1:] for ids in out["prompt_ids"]]}
+
+    trainer = build(CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, data, rollout_func=other_template)
+    with pytest.raises(GearError, match="template"):
+        trainer.train()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (dict(use_liger_kernel=True), "use_liger_kernel"),
+        (dict(loss_type="vespo"), "vespo"),
+        (dict(off_policy_mask_threshold=0.5), "off_policy_mask_threshold"),
+        (dict(credit="dr_grpo"), "scale_rewards"),
+        (dict(credit="oracle"), "token_signals"),
+        (dict(hint=None), "hint='column name'"),
+        (dict(hint="solution"), "no column 'solution'"),
+        (dict(hint_template="{prompt}"), "{hint}"),
+        (dict(credit="geer"), "Did you mean 'gear'"),
+        (dict(credit_options=dict(tau=1)), "tau"),
+        (dict(credit_options=dict(alpha=-1)), "alpha"),
+        (dict(teacher="old"), "teacher"),
+    ],
+)
+def test_refused_by_name_before_anything_runs(tmp_path, workshop, model_and_tokenizer, data, changes, message):
+    with pytest.raises(GearError, match=message.replace("{", r"\{")):
+        build(CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, data, **changes)
+
+
+def test_row_without_ground_truth_is_named(tmp_path, workshop, model_and_tokenizer, data):
+    rows = data.to_list()
+    rows[5]["hint"] = "  "
+    with pytest.raises(GearError, match="row 5"):
+        build(CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, Dataset.from_list(rows))
+
+
+def test_hint_beyond_the_context(tmp_path, workshop, model_and_tokenizer, data):
+    rows = [{**row, "hint": "weld " * 300} for row in data.to_list()]
+    trainer = build(CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, Dataset.from_list(rows), rollout_func=own_rollouts(workshop, model_and_tokenizer[1]))
+    with pytest.raises(GearError, match="context of 256"):
+        trainer.train()
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_reward_that_is_no_number(tmp_path, workshop, model_and_tokenizer, data, bad):
+    def broken(completions, **_):
+        return [bad if i == 3 else 1.0 for i in range(len(completions))]
+
+    trainer = build(CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, data, reward_funcs=[broken], rollout_func=own_rollouts(workshop, model_and_tokenizer[1]))
+    with pytest.raises(GearError, match=r"'broken' returned (nan|inf) for rollout 3"):
+        trainer.train()
+
+
+def test_equal_rewards_change_nothing(tmp_path, workshop, model_and_tokenizer, data):
+    trainer = build(CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, data, reward_funcs=[lambda completions, **_: [1.0] * len(completions)],
+                    rollout_func=own_rollouts(workshop, model_and_tokenizer[1]))  # fmt: skip
+    start = weights(trainer)
+    trainer.train()
+    assert all(torch.equal(start[n], p) for n, p in trainer.model.named_parameters())
+
+
+def test_contract_of_the_seam(tmp_path, workshop, model_and_tokenizer, data):
+    """Fails loudly when a TRL release moves what we stand on. See src/gear_rl/engines/trl.py."""
+    for name, parameters in {
+        "_generate": ["prompts"],
+        "_generate_and_score_completions": ["inputs"],
+        "_calculate_rewards": ["inputs", "prompts", "completions", "completion_ids_list"],
+        "_tokenize_prompts": ["prompts"],
+        "_save_checkpoint": ["model", "trial"],
+        "_load_optimizer_and_scheduler": ["checkpoint"],
+    }.items():
+        found = [p for p in inspect.signature(getattr(GRPOTrainer, name)).parameters if p != "self"]
+        assert found == parameters, f"TRL moved {name}: {found}"
+    assert "dim() == 1" in inspect.getsource(GRPOTrainer._compute_loss), "TRL no longer takes (B, T) advantages"
+    trainer = build(GRPOTrainer, tmp_path, workshop, model_and_tokenizer, data, rollout_func=own_rollouts(workshop, model_and_tokenizer[1]))
+    trainer.model.train()
+    batch = trainer._generate_and_score_completions([row for row in data.to_list()[:2] for _ in range(4)])
+    assert batch["advantages"].shape == (8,)
+    assert {"prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "tool_mask", "num_items_in_batch"} <= batch.keys()
+    for name in ("_metrics", "_tokenizer", "temperature", "num_generations", "environment_factories", "reward_weights"):
+        assert hasattr(trainer, name), name
