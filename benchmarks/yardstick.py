@@ -27,22 +27,21 @@ Job = tuple[str, float, int, dict, dict, dict]
 def train_one(job: Job) -> dict:
     os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_OFFLINE="1")
     from gear_rl.run_folder import RunFolder
-    from gear_rl.training import TrainConfig, as_dict, prepare, run
+    from gear_rl.training import TrainConfig, prepare, run
 
     method, rate, seed, task_options, credit_options, train = job
     config = TrainConfig.from_dict(
         {
-            "credit": method,
+            "credit": {"name": method, **(credit_options if method == "gear" else {})},
             "seed": seed,
-            "task_options": task_options,
-            "credit_options": credit_options if method == "gear" else {},
+            "task": task_options,
             "train": {**train, "learning_rate": rate, "checkpoint_every": 100_000, "record_every": 100_000, "device": "cpu"},
         }
     )
     task, model = prepare(config)
     began = time.time()
     with tempfile.TemporaryDirectory() as scratch:
-        folder = RunFolder.create(Path(scratch) / "run", as_dict(config))
+        folder = RunFolder.create(Path(scratch) / "run", config.as_dict())
         run(config, folder, task, model, _Silent())
         evaluation = json.loads(folder.evaluation.read_text())
         curve = [json.loads(line)["success"] for line in folder.metrics.read_text().splitlines()]

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import traceback
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from gear_rl import __version__
 from gear_rl.commands import EXTRA_OF
@@ -60,7 +60,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         if not word.startswith("-"):
             raise unknown_name("command", word, COMMANDS)
         if word not in parser._option_string_actions:
-            raise GearError(f"unknown option {word!r} before the command; options follow it, as in `gear train --seed 1`.")
+            raise GearError(f"unknown option {word!r}. Options of a command follow its name: gear train --seed 1.")
     args, unknown = parser.parse_known_args(argv)
     if args.command is None:
         parser.print_help(sys.stderr)
@@ -121,13 +121,9 @@ def _describe_os_error(error: OSError) -> str:
     if error.errno is None:  # libraries raise OSError for much else, with a message of their own
         return str(error)
     where = f"{error.filename}: " if error.filename else ""
-    advice: dict[Any, str] = {
-        errno.ENOSPC: " Free some space; what was saved before is whole.",
-        errno.EDQUOT: " Free some space; what was saved before is whole.",
-        errno.EACCES: " Choose a folder you may write to, or change its permissions.",
-        errno.EROFS: " Choose a folder you may write to.",
-    }
-    return f"{where}{(error.strerror or str(error)).lower()}.{advice.get(error.errno, '')}"
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    advice = " Free some space; what was saved before is whole." if full else ""
+    return f"{where}{(error.strerror or str(error)).lower()}.{advice}"
 
 
 if __name__ == "__main__":

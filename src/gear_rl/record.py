@@ -101,9 +101,9 @@ class RecordWriter:
         rollouts: Rollouts,
         credit: Credit,
         prompts: Sequence[str],
-        hinted_prompts: Sequence[str] | None,
+        hinted_prompts: Sequence[str | None] | None,
         token_texts: Sequence[Sequence[str]],
-        successes: Sequence[bool] | None = None,
+        successes: Sequence[bool | None] | None = None,
     ) -> None:
         """Append a batch of B rollouts. `token_texts[i]` has a text per token of completion i; what follows in the
         (B, T) tensors is padding. All of it is written, or none."""
@@ -128,7 +128,7 @@ class RecordWriter:
                 step=step,
                 group=groups[i],
                 reward=_short(float(rollouts.rewards[i])),
-                success=None if successes is None else bool(successes[i]),
+                success=None if successes is None else successes[i],
                 group_advantage=None if rollouts.advantages is None else _short(float(rollouts.advantages[i])),
                 prompt=prompts[i],
                 hinted_prompt=None if hinted_prompts is None else hinted_prompts[i],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import signal
 import time
@@ -72,15 +73,50 @@ class TrainConfig:
 
     @staticmethod
     def from_dict(values: dict[str, Any]) -> TrainConfig:
-        known = {f.name for f in fields(TrainConfig)}
+        """From `{"task": {"name": …, option: …}, "credit": {"name": …, …}, "model": …, "seed": …, "train": {…}}`: what a
+        config file, `--set` and a run's config.json look like. A bare name may stand for {"name": name}."""
+        known = ("task", "credit", "model", "seed", "train")
         for name in values:
             if name not in known:
                 raise unknown_name("configuration key", name, known)
+        task, credit = _named(values.get("task", {}), "task"), _named(values.get("credit", {}), "credit")
+        train = values.get("train", {})
+        if not isinstance(train, dict):
+            raise GearError(f"train={train!r}: must be a table of options, such as train.steps=100.")
         options = {f.name for f in fields(TrainOptions)}
-        for name in values.get("train", {}):
+        for name in train:
             if name not in options:
                 raise unknown_name("train option", name, options)
-        return TrainConfig(**{**values, "train": TrainOptions(**values.get("train", {}))})
+        seed = values.get("seed", 0)
+        if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+            raise GearError(f"seed={seed!r}: must be a whole number, at least 0.")
+        return TrainConfig(
+            task=task.pop("name", "workshop"),
+            task_options=task,
+            model=values.get("model"),
+            credit=credit.pop("name", "gear"),
+            credit_options=credit,
+            seed=seed,
+            train=TrainOptions(**train),
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The inverse of `from_dict`."""
+        return {
+            "task": {"name": self.task, **self.task_options},
+            "model": self.model,
+            "credit": {"name": self.credit, **self.credit_options},
+            "seed": self.seed,
+            "train": asdict(self.train),
+        }
+
+
+def _named(value: Any, what: str) -> dict[str, Any]:
+    if isinstance(value, str):
+        return {"name": value}
+    if not isinstance(value, dict):
+        raise GearError(f"{what}={value!r}: must be a name or a table with a name and options.")
+    return dict(value)
 
 
 def prepare(config: TrainConfig) -> tuple[Task, str]:
@@ -137,7 +173,7 @@ def run(config: TrainConfig, folder: RunFolder, task: Task, model_path: str, say
     from gear_rl.record import RecordWriter
 
     options = config.train
-    device = _device(options.device)
+    device = choose_device(options.device)
     checkpoint = folder.last_complete_checkpoint()
     step = int(checkpoint.name.rsplit("-", 1)[1]) if checkpoint else 0
     done = json.loads(folder.evaluation.read_text()) if folder.evaluation.exists() else {}
@@ -158,8 +194,17 @@ def run(config: TrainConfig, folder: RunFolder, task: Task, model_path: str, say
     recorder.truncate_after(step - 1)  # rollouts of step s were sampled before step s was taken
     trainer = build_trainer(config, folder, task, model, tokenizer, recorder, say)
     began = time.time()
-    with say.progress(options.steps, step):
-        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    try:
+        with say.progress(options.steps, step):
+            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    except Exception as error:
+        # A full disk, as the two writers of a checkpoint put it: safetensors, and torch.save.
+        if "I/O error" in str(error) or "PytorchStreamWriter" in str(error):
+            raise GearError(
+                f"a checkpoint could not be written: {str(error).splitlines()[0]}. The one before it is whole. "
+                f"Free some space, then: gear train --resume {folder.path}"
+            ) from error
+        raise
     if trainer.state.global_step < options.steps:
         say.line(f"interrupted after step {trainer.state.global_step}; saved. Go on with: gear train --resume {folder.path}")
         return 130
@@ -174,7 +219,7 @@ def run(config: TrainConfig, folder: RunFolder, task: Task, model_path: str, say
     return 0
 
 
-def _device(wanted: str) -> str:
+def choose_device(wanted: str) -> str:
     import torch
 
     if wanted == "auto":
@@ -183,6 +228,7 @@ def _device(wanted: str) -> str:
 
 
 def build_trainer(config: TrainConfig, folder: RunFolder, task: Task, model: Any, tokenizer: Any, recorder: Any, say: Any) -> Any:
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # rollout_func is marked so; our contract test watches it
     import torch
     from datasets import Dataset
     from transformers import PrinterCallback
@@ -317,6 +363,3 @@ def _run_callback(folder: RunFolder, say: Any) -> Any:
 
     return RunCallback()
 
-
-def as_dict(config: TrainConfig) -> dict[str, Any]:
-    return asdict(config)

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from gear_rl.methods import Method
     from gear_rl.record import RecordedRollout
 
-MOST_ROWS = 12
-"""Of a summary's table: it should fit a screen."""
+MOST_TURNS, MOST_TEXTS = 12, 6  # the summary should fit a screen
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,20 +43,21 @@ def run(args: argparse.Namespace) -> int:
     from gear_rl.record import open_record
 
     source = args.record / "rollouts.jsonl" if args.record.is_dir() else args.record
-    chosen = method(args.credit, **parse_assignments(args.set))
+    options = parse_assignments(args.set)
+    if isinstance(options.get("credit"), dict):  # credit.alpha=4, as `gear train` spells it
+        options |= options.pop("credit")
+    chosen = method(args.credit, **options)
     header, rollouts = open_record(source)
-    if not args.from_rewards and _sets_its_own_scale(chosen, args.set):
-        raise GearError(
-            f"{args.credit} was asked for its own scaling of rewards, but the record holds the engine's advantages, and "
-            "these would be used as they are. Add --from-rewards."
-        )
     out = args.out or source.with_name(f"{source.stem}.{args.credit}.jsonl")
     if out.exists() and out.samefile(source):
         raise GearError(f"{out} is the record being read; write the new one elsewhere.")
     if out.exists() and not args.force:
         raise GearError(f"{out} exists. Give another name with --out, or --force to replace it.")
+    if not out.parent.is_dir():
+        raise GearError(f"there is no folder {out.parent} to write to.")
     summary = Summary(header.get("method"), args.credit)
-    reassign(rollouts, chosen, header, out, summary, args.from_rewards)
+    own_scale = "scale_rewards" in options or getattr(chosen, "scale_rewards", True) is False
+    reassign(rollouts, chosen, header, out, summary, args.from_rewards, own_scale)
     print(summary.text())
     print(f"\nwritten to {out}")
     return 0
@@ -70,8 +70,12 @@ def reassign(
     out: Path,
     summary: Summary,
     from_rewards: bool,
+    own_scale: bool,
 ) -> None:
-    """Credit by `chosen`, step by step, into a new record at `out`; a failure leaves nothing there."""
+    """Credit by `chosen`, step by step, into a new record at `out`; a failure leaves nothing there.
+
+    `own_scale`: the method is meant to scale rewards its own way, which it cannot where an engine has done so already.
+    """
     from gear_rl.record import RecordWriter, to_rollouts
 
     facts = {key: value for key, value in header.items() if key not in ("schema", "version")}
@@ -86,6 +90,11 @@ def reassign(
             for step, lines in groupby(rollouts, key=lambda line: line.step):
                 batch = list(lines)
                 tensors = to_rollouts(batch, from_rewards=from_rewards)
+                if own_scale and tensors.advantages is not None:
+                    raise GearError(
+                        f"{chosen.name} would scale rewards its own way, but the record holds the advantages that the "
+                        "engine trained with, and these are used as they are. Add --from-rewards."
+                    )
                 credit = chosen.assign(tensors)
                 writer.write(
                     step=step,
@@ -104,50 +113,59 @@ def reassign(
         scratch.unlink(missing_ok=True)
 
 
-def _sets_its_own_scale(chosen: Method, pairs: list[str]) -> bool:
-    return "scale_rewards" in parse_assignments(pairs) or getattr(chosen, "scale_rewards", True) is False
-
-
 class Summary:
     """Where the credit lies, before and after: shares of Σ|A_t| by turn and by token text."""
 
     def __init__(self, before: str | None, after: str) -> None:
-        self.names = (before or "before", after)
+        self.names = _printable(str(before)), _printable(after)
         self.rollouts = self.steps = 0
-        self.by_turn: tuple[Counter[str], ...] = (Counter(), Counter(), Counter())  # tokens, credit before, credit after
-        self.by_text: tuple[Counter[str], ...] = (Counter(), Counter(), Counter())
+        self.by_turn, self.by_text = Shares(), Shares()
 
     def add(self, lines: list[RecordedRollout], advantages: list[list[float]]) -> None:
         self.steps += 1
         self.rollouts += len(lines)
         for line, after in zip(lines, advantages, strict=True):
             for i, sampled in enumerate(line.action_mask):
-                if not sampled:
-                    continue
-                # repr: what a model wrote must not reach the terminal as control characters
-                for counters, key in ((self.by_turn, f"turn {line.turns[i]}"), (self.by_text, repr(line.token_texts[i]))):
-                    for counter, amount in zip(counters, (1, abs(line.advantages[i]), abs(after[i])), strict=True):
-                        counter[key] += amount  # type: ignore[assignment]
+                if sampled:
+                    self.by_turn.add(line.turns[i], line.advantages[i], after[i])
+                    self.by_text.add(line.token_texts[i], line.advantages[i], after[i])
 
     def text(self) -> str:
-        tokens = self.by_turn[0].total()
-        lines = [f"{self.rollouts} rollouts of {self.steps} steps, {tokens} action tokens"]
-        if not self.by_turn[2].total():
+        lines = [f"{self.rollouts} rollouts of {self.steps} steps, {self.by_turn.tokens.total()} action tokens"]
+        if not self.by_turn.after.total():
             return "\n".join([*lines, f"{self.names[1]} gives no credit at all: every advantage is 0."])
-        lines.append(f"\n{'share of':18}{'tokens':>10}{self.names[0][:16]:>18}{self.names[1][:16]:>18}")
-        turns = list(self.by_turn[0])
+        lines += ["", f"{'share of':18}{'tokens':>10}{self.names[0]:>18}{self.names[1]:>18}"]
+        turns = sorted(self.by_turn.tokens)
         if len(turns) > 1:
-            lines += self._rows(self.by_turn, turns[:MOST_ROWS], len(turns))
-        texts = sorted(self.by_text[0], key=lambda text: -self.by_text[2][text])
-        lines += self._rows(self.by_text, texts[: MOST_ROWS // 2], len(texts))
-        return "\n".join(lines)
+            lines += [*self.by_turn.rows(turns, MOST_TURNS, "turn {}"), ""]
+        texts = sorted(self.by_text.tokens, key=lambda text: -self.by_text.after[text])
+        return "\n".join([*lines, *self.by_text.rows(texts, MOST_TEXTS, "{!r}")])
 
-    @staticmethod
-    def _rows(counters: tuple[Counter[str], ...], keys: list[str], of: int) -> list[str]:
-        totals = [max(counter.total(), 1e-30) for counter in counters]
+
+class Shares:
+    """Tokens and |A_t| per key, before and after."""
+
+    def __init__(self) -> None:
+        self.tokens: Counter[Any] = Counter()
+        self.before: Counter[Any] = Counter()
+        self.after: Counter[Any] = Counter()
+
+    def add(self, key: Any, before: float, after: float) -> None:
+        self.tokens[key] += 1
+        self.before[key] += abs(before)  # type: ignore[assignment]
+        self.after[key] += abs(after)  # type: ignore[assignment]
+
+    def rows(self, keys: list[Any], most: int, name: str) -> list[str]:
+        counters = (self.tokens, self.before, self.after)
+        totals = [counter.total() or 1 for counter in counters]
         rows = []
-        for key in keys:
-            shares = [counter[key] / total for counter, total in zip(counters, totals, strict=True)]
-            name = key if len(key) <= 18 else key[:17] + "…"
-            rows.append(f"{name:18}{shares[0]:>10.1%}{shares[1]:>18.1%}{shares[2]:>18.1%}")
-        return rows + ([f"… and {of - len(keys)} more"] if of > len(keys) else [])
+        for key in keys[:most]:
+            tokens, before, after = (c[key] / total for c, total in zip(counters, totals, strict=True))
+            rows.append(f"{_printable(name.format(key)):18}{tokens:>10.1%}{before:>18.1%}{after:>18.1%}")
+        return rows + ([f"… and {len(keys) - most} more"] if len(keys) > most else [])
+
+
+def _printable(text: str, width: int = 17) -> str:
+    """Cut to `width`, and without control characters: what a model wrote must not steer the terminal."""
+    text = "".join(c if c.isprintable() else "?" for c in text)
+    return text if len(text) <= width else text[: width - 1] + "…"

@@ -107,7 +107,8 @@ class Scorer:
         over each unpadded sequence. (a) alone would not see both being shifted together.
         """
         tolerance = 2e-3 if next(self.model.parameters()).dtype == torch.float32 else 5e-2
-        same = self.score(prompts, prompts, completions, action_mask, teacher)
+        # (a) is about what is read, so with the same weights: after a resume an older teacher rightly differs.
+        same = self.score(prompts, prompts, completions, action_mask, Teacher(self.model, "live"))
         hinted = self.score(prompts, hinted_prompts, completions, action_mask, teacher)
         with evaluating(self.model):
             plain_student = self._plain_logprobs(prompts, completions, action_mask)

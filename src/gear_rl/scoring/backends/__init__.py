@@ -29,12 +29,14 @@ def choose(problem: Problem, backend: str = "auto") -> tuple[str, str | None]:
         raise unknown_name("divergence backend", backend, BACKENDS)
     if backend in ("naive", "chunked"):
         return backend, None
+    if backend == "auto" and problem.student_hidden.device.type == "cpu":
+        return "chunked", "the inputs are on the CPU"
     reason = fused.why_not(problem)
     if reason is None:
         return "fused", None
     if backend == "fused":
         raise GearError(f"the fused divergence backend cannot run here: {reason}. Use backend='auto' or 'chunked'.")
-    if problem.student_hidden.device.type != "cpu" and reason not in _said:
+    if reason not in _said:
         _said.add(reason)
         _log.warning("token_divergence uses the chunked backend instead of the fused kernel: %s", reason)
     return "chunked", reason

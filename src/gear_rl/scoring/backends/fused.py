@@ -9,7 +9,7 @@ import functools
 import importlib.util
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -62,77 +62,52 @@ def why_not(problem: Problem) -> str | None:
     return None
 
 
-def vocab_state(problem: Problem) -> VocabState:
+def vocab_state(problem: Problem, tiles: Tiles | None = None) -> VocabState:
+    """`tiles` is for benchmarks; by default the device decides."""
     n, forward = problem.student_hidden.shape[0], "forward_kl" in problem.extra
-    device = problem.student_hidden.device
     if problem.student_head.size == 0 or n == 0:
-        return VocabState.empty(n, device, forward)
-    kernels, problem, tiles = _prepare(problem)
-    fields, splits = (7 if forward else 6), _splits(problem, tiles)
-    out = torch.empty(fields + 2, n, device=device)
-    rows = _rows_per_launch(problem, tiles, 4 * fields * splits)
-    parts = torch.empty(fields * min(rows, n) * splits, device=device)
-    slices = 1 << (splits - 1).bit_length()
+        return VocabState.empty(n, problem.student_hidden.device, forward)
+    plan = _Plan.of(problem, tiles)
+    fields = 7 if forward else 6
+    rows = plan.rows_per_launch(4 * fields * plan.splits)
+    out = torch.empty(fields + 2, n, device=problem.student_hidden.device)
+    parts = torch.empty(fields * min(rows, n) * plan.splits, device=problem.student_hidden.device)
+    slices = 1 << (plan.splits - 1).bit_length()
+    tokens = max(1, 512 // slices)  # per program of the merge
     for start in range(0, n, rows):
-        block = problem.rows(start, min(start + rows, n))
-        size = block.student_hidden.shape[0]
-        tensors, numbers, flags = _arguments(block)
-        grid = (-(-size // tiles.rows) * splits,)
-        kernels.divergence_kernel[grid](
-            *_sources(block, tiles), *tensors[4:], parts, *numbers, **_blocks(block, tiles), **flags,
-            FORWARD=forward, FLATTEN=tiles.flatten, num_warps=tiles.warps, num_stages=tiles.stages,
+        block = plan.rows(start, min(start + rows, n))
+        plan.kernels.divergence_kernel[block.grid](
+            *block.sources(), *block.biases(), parts, *block.numbers(), **block.shape(), **block.flags(),
+            FORWARD=forward, FLATTEN=plan.tiles.flatten, num_warps=plan.tiles.warps, num_stages=plan.tiles.stages,
         )  # fmt: skip
-        per_program = max(1, 512 // slices)
-        kernels.merge_kernel[(-(-size // per_program),)](
-            parts, *tensors, block.token_ids, out[:, start:], *numbers, n,
-            BR=per_program, BS=slices, BD=256, FORWARD=forward, **flags, num_warps=4,
+        plan.kernels.merge_kernel[(-(-block.n // tokens),)](
+            parts, *block.tensors(), *block.biases(), block.problem.token_ids, out[:, start:], *block.numbers(), n,
+            BR=tokens, BS=slices, BD=256, FORWARD=forward, **block.flags(), num_warps=4,
         )  # fmt: skip
     return VocabState.unpack(out)
 
 
 def jensen_shannon(problem: Problem, log_norm_s: Tensor, log_norm_t: Tensor) -> Tensor:
     """This head's part of the Jensen–Shannon divergence (N,): a second pass over the head."""
-    n, device = problem.student_hidden.shape[0], problem.student_hidden.device
-    total = torch.zeros(n, device=device)
+    n = problem.student_hidden.shape[0]
+    total = torch.zeros(n, device=problem.student_hidden.device)
     if problem.student_head.size == 0 or n == 0:
         return total
-    kernels, problem, tiles = _prepare(problem)
-    splits = _splits(problem, tiles)
-    rows = _rows_per_launch(problem, tiles, 4 * splits)
+    plan = _Plan.of(problem)
+    rows = plan.rows_per_launch(4 * plan.splits)
     for start in range(0, n, rows):
-        stop = min(start + rows, n)
-        block = problem.rows(start, stop)
-        tensors, numbers, flags = _arguments(block)
-        parts = torch.empty(stop - start, splits, device=device)
-        kernels.jensen_shannon_kernel[(-(-(stop - start) // tiles.rows) * splits,)](
-            *_sources(block, tiles), *tensors[4:], log_norm_s[start:stop], log_norm_t[start:stop], parts, *numbers,
-            **_blocks(block, tiles), **flags, num_warps=tiles.warps, num_stages=tiles.stages,
+        block = plan.rows(start, min(start + rows, n))
+        parts = torch.empty(block.n, plan.splits, device=total.device)
+        plan.kernels.jensen_shannon_kernel[block.grid](
+            *block.sources(), *block.biases(), log_norm_s[start:], log_norm_t[start:], parts, *block.numbers(),
+            **block.shape(), **block.flags(), num_warps=plan.tiles.warps, num_stages=plan.tiles.stages,
         )  # fmt: skip
-        total[start:stop] = parts.sum(1)
+        total[start : start + rows] = parts.sum(1)
     return total
 
 
-def _prepare(problem: Problem) -> tuple[ModuleType, Problem, Tiles]:
-    from gear_rl.scoring.backends import kernels
-
-    if kernels.INTERPRETED and problem.student_hidden.dtype == torch.bfloat16:
-        # Triton's interpreter multiplies bf16 bit patterns as if they were integers; the values survive in float32.
-        heads = {id(h): Head(h.weight.float(), h.bias, h.scale, h.softcap, h.vocab_size) for h in _heads(problem)}
-        problem = Problem(
-            problem.student_hidden.float(),
-            problem.teacher_hidden.float(),
-            heads[id(problem.student_head)],
-            heads[id(problem.teacher_head)],
-            problem.token_ids,
-            problem.temperature,
-            problem.workspace,
-            problem.extra,
-        )
-    return kernels, problem, choose_tiles(problem, kernels.INTERPRETED)
-
-
 def choose_tiles(problem: Problem, interpreted: bool) -> Tiles:
-    tensors = (problem.student_hidden, problem.teacher_hidden, *(h.weight for h in _heads(problem)))
+    tensors = (problem.student_hidden, problem.teacher_hidden, problem.student_head.weight, problem.teacher_head.weight)
     # A TMA descriptor wants 16-byte alignment of the first element and of every row.
     aligned = all(t.data_ptr() % 16 == 0 and t.stride(0) * t.element_size() % 16 == 0 for t in tensors)
     has_descriptors = importlib.util.find_spec("triton.tools.tensor_descriptor") is not None
@@ -151,72 +126,107 @@ def _device_limits(device: torch.device) -> tuple[int, int]:
     return properties.major, getattr(properties, "shared_memory_per_block_optin", 48 << 10)
 
 
-def _splits(problem: Problem, tiles: Tiles) -> int:
-    return -(-problem.student_head.size // (tiles.columns * tiles.tiles_per_split))
+@dataclass(frozen=True)
+class _Plan:
+    """A problem with its launch shape, and the arguments that the kernels share."""
 
+    problem: Problem
+    tiles: Tiles
+    kernels: ModuleType
 
-def _rows_per_launch(problem: Problem, tiles: Tiles, bytes_per_row: int) -> int:
-    """Tokens whose partial states fit the workspace: a multiple of four token blocks where possible."""
-    budget = min(problem.workspace, _WORKSPACE)
-    blocks = budget // (bytes_per_row * tiles.rows)
-    if blocks == 0:
-        raise GearError(
-            f"workspace of {problem.workspace:,} bytes is too small for one block of {tiles.rows} rows: the fused backend "
-            f"needs {bytes_per_row * tiles.rows:,} bytes for this vocabulary. Raise `workspace` (the default is 256 MiB)."
-        )
-    return tiles.rows * (blocks - blocks % 4 if blocks > 4 else blocks)
+    @classmethod
+    def of(cls, problem: Problem, tiles: Tiles | None = None) -> _Plan:
+        from gear_rl.scoring.backends import kernels
 
+        if kernels.INTERPRETED and problem.student_hidden.dtype == torch.bfloat16:
+            # Triton's interpreter multiplies bf16 bit patterns as if they were integers. The values survive in float32.
+            student_head = replace(problem.student_head, weight=problem.student_head.weight.float())
+            teacher_head = replace(problem.teacher_head, weight=problem.teacher_head.weight.float())
+            problem = replace(
+                problem,
+                student_hidden=problem.student_hidden.float(),
+                teacher_hidden=problem.teacher_hidden.float(),
+                student_head=student_head,
+                teacher_head=student_head if problem.shared else teacher_head,
+            )
+        return cls(problem, tiles or choose_tiles(problem, kernels.INTERPRETED), kernels)
 
-def _heads(problem: Problem) -> tuple[Head, Head]:
-    return problem.student_head, problem.teacher_head
+    def rows(self, start: int, stop: int) -> _Plan:
+        return replace(self, problem=self.problem.rows(start, stop))
 
+    @property
+    def n(self) -> int:
+        return self.problem.student_hidden.shape[0]
 
-def _arguments(problem: Problem) -> tuple[list[Tensor], list[float], dict[str, bool]]:
-    """(tensors, numbers, constexpr flags) in the order the kernels share."""
-    tensors = [problem.student_hidden, problem.teacher_hidden, *(h.weight for h in _heads(problem))]
-    biases = [h.weight if h.bias is None else h.bias for h in _heads(problem)]  # a stand-in that is never read
-    splits_later = _splits(problem, choose_tiles(problem, _interpreted()))
-    numbers: list[float] = [problem.student_hidden.shape[0], problem.student_head.size, problem.student_head.width]
-    numbers += [t.stride(0) for t in tensors] + [splits_later]
-    for head in _heads(problem):
-        if head.softcap is None:
-            numbers += [0.0, _LOG2E * head.scale / problem.temperature]
-        else:
-            numbers += [2.0 * _LOG2E * head.scale / head.softcap, _LOG2E * head.softcap / problem.temperature]
-    flags = {}
-    for side, head in zip("ST", _heads(problem), strict=True):
-        flags |= {f"HAS_BIAS_{side}": head.bias is not None, f"CAPPED_{side}": head.softcap is not None}
-    return tensors + biases, numbers, flags
+    @property
+    def heads(self) -> tuple[Head, Head]:
+        return self.problem.student_head, self.problem.teacher_head
 
+    @property
+    def splits(self) -> int:
+        """Parts of the vocabulary that programs work on side by side; it does not depend on N."""
+        return -(-self.problem.student_head.size // (self.tiles.columns * self.tiles.tiles_per_split))
 
-def _interpreted() -> bool:
-    from gear_rl.scoring.backends import kernels
+    @property
+    def grid(self) -> tuple[int]:
+        return (-(-self.n // self.tiles.rows) * self.splits,)
 
-    return kernels.INTERPRETED
+    def rows_per_launch(self, bytes_per_row: int) -> int:
+        """Tokens whose partial states fit the workspace, in whole token blocks."""
+        blocks = min(self.problem.workspace, _WORKSPACE) // (bytes_per_row * self.tiles.rows)
+        if blocks == 0:
+            raise GearError(
+                f"workspace of {self.problem.workspace:,} bytes is too small: the fused backend works on blocks of "
+                f"{self.tiles.rows} rows and needs {bytes_per_row * self.tiles.rows:,} bytes for one of this vocabulary. "
+                "Raise `workspace` (the default is 256 MiB)."
+            )
+        return self.tiles.rows * (blocks - blocks % 4 if blocks > 4 else blocks)
 
+    def tensors(self) -> list[Tensor]:
+        return [self.problem.student_hidden, self.problem.teacher_hidden, *(h.weight[: h.size] for h in self.heads)]
 
-def _sources(problem: Problem, tiles: Tiles) -> list[Any]:
-    """Hidden states and weights as the kernel reads them: TMA descriptors or plain tensors."""
-    hidden = [problem.student_hidden, problem.teacher_hidden]
-    weights = [h.weight[: h.size] for h in _heads(problem)]
-    if not tiles.tma:
-        return hidden + weights
-    from triton.tools.tensor_descriptor import TensorDescriptor
+    def sources(self) -> list[Any]:
+        """Hidden states and weights as the products read them: TMA descriptors, or the tensors themselves."""
+        if not self.tiles.tma:
+            return list(self.tensors())
+        from triton.tools.tensor_descriptor import TensorDescriptor
 
-    return [
-        *(TensorDescriptor.from_tensor(t, [tiles.rows, tiles.depth]) for t in hidden),
-        *(TensorDescriptor.from_tensor(t, [tiles.columns, tiles.depth]) for t in weights),
-    ]
+        heights = (self.tiles.rows, self.tiles.rows, self.tiles.columns, self.tiles.columns)
+        return [
+            TensorDescriptor.from_tensor(tensor, [height, self.tiles.depth])
+            for tensor, height in zip(self.tensors(), heights, strict=True)
+        ]
 
+    def biases(self) -> list[Tensor]:
+        return [h.weight if h.bias is None else h.bias for h in self.heads]  # the weight stands in and is never read
 
-def _blocks(problem: Problem, tiles: Tiles) -> dict[str, Any]:
-    return {
-        "BM": tiles.rows,
-        "BN": tiles.columns,
-        "BK": tiles.depth,
-        "TILES": tiles.tiles_per_split,
-        "GROUP": tiles.group,
-        "SHARED": problem.shared,
-        "TMA": tiles.tma,
-        "RAGGED": problem.student_head.size % tiles.columns != 0,
-    }
+    def numbers(self) -> list[float]:
+        """n, vocab, width, four row strides, splits; then per side the inner and outer factor of `_shape_logits`."""
+        numbers: list[float] = [self.n, self.heads[0].size, self.heads[0].width]
+        numbers += [*(tensor.stride(0) for tensor in self.tensors()), self.splits]
+        for head in self.heads:
+            capped = head.softcap is not None
+            numbers.append(2.0 * _LOG2E * head.scale / head.softcap if capped else 0.0)
+            numbers.append(_LOG2E * (head.softcap if capped else head.scale) / self.problem.temperature)
+        return numbers
+
+    def shape(self) -> dict[str, Any]:
+        return {
+            "BM": self.tiles.rows,
+            "BN": self.tiles.columns,
+            "BK": self.tiles.depth,
+            "TILES": self.tiles.tiles_per_split,
+            "GROUP": self.tiles.group,
+            "SHARED": self.problem.shared,
+            "TMA": self.tiles.tma,
+            "RAGGED": self.problem.student_head.size % self.tiles.columns != 0,
+        }
+
+    def flags(self) -> dict[str, bool]:
+        student, teacher = self.heads
+        return {
+            "HAS_BIAS_S": student.bias is not None,
+            "HAS_BIAS_T": teacher.bias is not None,
+            "CAPPED_S": student.softcap is not None,
+            "CAPPED_T": teacher.softcap is not None,
+        }

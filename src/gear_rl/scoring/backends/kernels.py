@@ -40,10 +40,12 @@ def _load(SOURCE, start, k, limit, width, stride, ROWS: tl.constexpr, BK: tl.con
     Rows beyond `limit` may hold anything (TMA: 0; pointers: the last row again): the caller drops or masks them.
     """
     if TMA:
-        return SOURCE.load([start, k])
-    rows = tl.minimum(start + tl.arange(0, ROWS), limit - 1).to(tl.int64)
-    columns = k + tl.arange(0, BK)
-    return tl.load(SOURCE + rows[:, None] * stride + columns[None, :], mask=(columns < width)[None, :], other=0.0)
+        tile = SOURCE.load([start, k])
+    else:
+        rows = tl.minimum(start + tl.arange(0, ROWS), limit - 1).to(tl.int64)
+        columns = k + tl.arange(0, BK)
+        tile = tl.load(SOURCE + rows[:, None] * stride + columns[None, :], mask=(columns < width)[None, :], other=0.0)
+    return tile
 
 
 @triton.jit
@@ -79,8 +81,12 @@ def _shape_logits(product, BIAS, columns, vocab, inner, outer, HAS_BIAS: tl.cons
         bias = tl.load(BIAS + columns, mask=columns < vocab, other=0.0).to(tl.float32)
         product = product + bias[None, :]
     if CAPPED:
-        return (1.0 - 2.0 / (1.0 + tl.exp2(product * inner))) * outer, 1.0
-    return product, outer
+        logits = (1.0 - 2.0 / (1.0 + tl.exp2(product * inner))) * outer
+        factor = 1.0
+    else:
+        logits = product
+        factor = outer
+    return logits, factor
 
 
 @triton.jit
@@ -182,7 +188,7 @@ def jensen_shannon_kernel(
         gap = log_p - log_q
         log_m = tl.maximum(log_p, log_q) + tl.log2(1.0 + tl.exp2(-tl.abs(gap))) - 1.0
         total += tl.sum(tl.exp2(log_p) * (log_p - log_m) + tl.exp2(log_q) * (log_q - log_m), 1)
-    tl.store(PARTS + rows.to(tl.int64) * splits + split, 0.5 * LN2 * total, mask=rows < n)
+    tl.store(PARTS + rows.to(tl.int64) * splits + split, total * LN2 * 0.5, mask=rows < n)
 
 
 @triton.jit

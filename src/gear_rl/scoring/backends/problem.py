@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -56,13 +56,9 @@ class Problem:
 
     def rows(self, start: int, stop: int) -> Problem:
         """The same problem for tokens [start, stop)."""
-        return Problem(
-            self.student_hidden[start:stop],
-            self.teacher_hidden[start:stop],
-            self.student_head,
-            self.teacher_head,
-            self.token_ids[start:stop],
-            self.temperature,
-            self.workspace,
-            self.extra,
+        return replace(
+            self,
+            student_hidden=self.student_hidden[start:stop],
+            teacher_hidden=self.teacher_hidden[start:stop],
+            token_ids=self.token_ids[start:stop],
         )

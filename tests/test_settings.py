@@ -1,0 +1,128 @@
+"""`--set` pairs and config files: types, nesting, and errors that say where."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gear_rl.errors import GearError
+from gear_rl.settings import load_config, merge, parse_assignments, parse_value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("3", 3),
+        ("-3", -3),
+        ("+3", 3),
+        ("1_000", 1000),
+        ("0.5", 0.5),
+        (".5", 0.5),
+        ("5.", 5.0),
+        ("1e-4", 1e-4),
+        ("1E3", 1000.0),
+        ("true", True),
+        ("False", False),
+        ("null", None),
+        ("None", None),
+        ('"3"', "3"),
+        ("[1, 2]", [1, 2]),
+        ("yesno", "yesno"),
+        ("runs/a=b", "runs/a=b"),
+        ("", ""),
+        ("nan", "nan"),
+        ("1.2.3", "1.2.3"),
+        ("{x}", "{x}"),
+    ],
+)
+def test_values_get_the_type_they_look_like(text, value):
+    assert parse_value(text) == value and type(parse_value(text)) is type(value)
+
+
+@given(st.one_of(st.booleans(), st.none(), st.integers(-(10**12), 10**12), st.floats(allow_nan=False, allow_infinity=False)))
+def test_every_json_scalar_comes_back(value):
+    assert parse_value(json.dumps(value)) == value
+
+
+@given(st.text(max_size=50))
+def test_any_text_is_a_value_or_a_clear_error(text):
+    try:
+        parse_value(text)
+    except GearError as error:
+        assert "value" in str(error)
+
+
+@pytest.mark.parametrize("text", ['"open', "[1, 2", "[" * 5000, "9" * 5000])
+def test_broken_values_are_refused(text):
+    with pytest.raises(GearError, match="the value"):
+        parse_value(text)
+
+
+def test_dots_nest_and_the_last_of_two_counts():
+    assert parse_assignments(["alpha=4", "task.steps=8", "task.answer=exact", "alpha=2"]) == {
+        "alpha": 2,
+        "task": {"steps": 8, "answer": "exact"},
+    }
+
+
+@pytest.mark.parametrize("pair", ["alpha", "=4", "a..b=4", ".a=4", "a b=4", ""])
+def test_a_pair_that_is_none_is_refused(pair):
+    with pytest.raises(GearError, match="key=value"):
+        parse_assignments([pair])
+
+
+def test_a_key_cannot_be_a_value_and_a_table():
+    with pytest.raises(GearError, match="value of its own"):
+        parse_assignments(["task=workshop", "task.steps=8"])
+    with pytest.raises(GearError, match="cannot be a value"):
+        parse_assignments(["task.steps=8", "task=workshop"])
+
+
+def test_command_line_goes_over_the_file():
+    file = {"seed": 1, "task": {"name": "workshop", "steps": 4}, "credit": "grpo"}
+    assert merge(file, {"task": {"steps": 8}, "credit": {"alpha": 1}}) == {
+        "seed": 1,
+        "task": {"name": "workshop", "steps": 8},
+        "credit": {"alpha": 1},
+    }
+    assert file["task"] == {"name": "workshop", "steps": 4}, "merging must not change its inputs"
+
+
+def test_toml_and_json_say_the_same(tmp_path):
+    (tmp_path / "a.toml").write_text('seed = 3\n[task]\nsteps = 8\nanswer = "exact"\n')
+    (tmp_path / "a.json").write_bytes(b'\xef\xbb\xbf{"seed": 3, "task": {"steps": 8, "answer": "exact"}}')  # with a BOM
+    assert load_config(tmp_path / "a.toml") == load_config(tmp_path / "a.json") == {
+        "seed": 3,
+        "task": {"steps": 8, "answer": "exact"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("a.toml", b"seed = 1\nalpha = = 2\n", "line 2"),
+        ("a.json", b'{"seed": 1,\n "alpha": }', "line 2"),
+        ("a.json", b'{"seed": 1, "seed": 2}', "'seed' is given twice"),
+        ("a.json", b'{"alpha": NaN}', "NaN"),
+        ("a.json", b"[1]", "outermost"),
+        ("a.json", b"", "line 1"),
+        ("a.json", b'{"a":' * 100_000, "recursion"),
+        ("a.toml", b"a = 1\nb = '\xff'\n", "line 2: not UTF-8"),
+        ("a.yaml", b"seed: 1", r"\.toml or \.json"),
+        ("a.json", b" " * (2**20 + 1), "no file of settings"),
+    ],
+)
+def test_a_broken_config_names_file_and_place(tmp_path, name, content, says):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(GearError, match=says) as caught:
+        load_config(tmp_path / name)
+    assert name in str(caught.value)
+
+
+def test_a_missing_config_is_named(tmp_path):
+    with pytest.raises(GearError, match=r"no config file .*gone\.toml"):
+        load_config(tmp_path / "gone.toml")
+    (tmp_path / "folder.json").mkdir()
+    with pytest.raises(GearError, match="no config file"):
+        load_config(tmp_path / "folder.json")
