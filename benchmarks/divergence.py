@@ -72,7 +72,7 @@ def reference(problem: Problem, rows: Tensor) -> dict[str, Tensor]:
     ids = problem.token_ids[rows, None]
 
     def log_softmax(hidden: Tensor, head: Head) -> Tensor:
-        parts = [hidden[rows].double() @ part.double().T for part in head.weight.split(16_384)]
+        parts = [hidden[rows].double() @ part.double().T for part in head.weight[: head.size].split(16_384)]
         return torch.cat(parts, 1).log_softmax(-1)
 
     log_p = log_softmax(problem.student_hidden, problem.student_head)

@@ -26,8 +26,9 @@ Job = tuple[str, float, int, dict, dict, dict]
 
 def train_one(job: Job) -> dict:
     os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_OFFLINE="1")
+    from gear_rl.config import TrainConfig
     from gear_rl.run_folder import RunFolder
-    from gear_rl.training import TrainConfig, prepare, run
+    from gear_rl.training import prepare, run
 
     method, rate, seed, task_options, credit_options, train = job
     config = TrainConfig.from_dict(
@@ -35,7 +36,13 @@ def train_one(job: Job) -> dict:
             "credit": {"name": method, **(credit_options if method == "gear" else {})},
             "seed": seed,
             "task": task_options,
-            "train": {**train, "learning_rate": rate, "checkpoint_every": 100_000, "record_every": 100_000, "device": "cpu"},
+            "train": {
+                **train,
+                "learning_rate": rate,
+                "checkpoint_every": 100_000,
+                "record_every": 100_000,
+                "device": "cpu",
+            },
         }
     )
     task, model = prepare(config)
@@ -45,8 +52,18 @@ def train_one(job: Job) -> dict:
         run(config, folder, task, model, _Silent())
         evaluation = json.loads(folder.evaluation.read_text())
         curve = [json.loads(line)["success"] for line in folder.metrics.read_text().splitlines()]
-    row = {"method": method, "learning_rate": rate, "seed": seed, "while_training": statistics.mean(curve), **evaluation}
-    return {**row, "curve": [round(statistics.mean(curve[i : i + 25]), 4) for i in range(0, len(curve), 25)], "seconds": time.time() - began}
+    row = {
+        "method": method,
+        "learning_rate": rate,
+        "seed": seed,
+        "while_training": statistics.mean(curve),
+        **evaluation,
+    }
+    return {
+        **row,
+        "curve": [round(statistics.mean(curve[i : i + 25]), 4) for i in range(0, len(curve), 25)],
+        "seconds": time.time() - began,
+    }
 
 
 class _Silent:
@@ -98,14 +115,17 @@ def main() -> None:
     with multiprocessing.get_context("spawn").Pool(options.workers) as pool:
         for row in pool.imap_unordered(train_one, jobs):
             rows.append(row)
-            print(f"{len(rows)}/{len(jobs)} {row['method']} lr {row['learning_rate']:g} seed {row['seed']}: "
-                  f"{row['while_training']:.3f} → {row['after']['sampled']['success']:.3f} {row['seconds']:.0f}s", flush=True)  # fmt: skip
+            what = f"{row['method']} lr {row['learning_rate']:g} seed {row['seed']}"
+            scores = f"{row['while_training']:.3f} → {row['after']['sampled']['success']:.3f}"
+            print(f"{len(rows)}/{len(jobs)} {what}: {scores} {row['seconds']:.0f}s", flush=True)
             if options.out:  # as it goes, so that nothing is lost
                 facts = {"command": " ".join(sys.argv), "versions": versions(), "table": table(rows), "runs": rows}
                 options.out.write_text(json.dumps(facts, indent=1))
     print(f"\n{'method':18s} lr       while training   sampled          greedy           reward")
     for line in table(rows):
-        cells = "  ".join(f"{line[k]:.3f} ± {line[k + '_se']:.3f}  " for k in ("while_training", "sampled", "greedy", "reward"))
+        cells = "  ".join(
+            f"{line[k]:.3f} ± {line[k + '_se']:.3f}  " for k in ("while_training", "sampled", "greedy", "reward")
+        )
         print(f"{line['method']:18s} {line['learning_rate']:<8g} {cells}")
 
 

@@ -1,4 +1,4 @@
-"""The record: what goes in comes out, a kill or a full disk costs at most the line being written, and bad files say so."""
+"""The record: what goes in comes out, a kill or a full disk costs at most the last line, and bad files say so."""
 
 import json
 import os
@@ -56,7 +56,7 @@ def new_record(path, steps=3):
     return path
 
 
-# ---------------------------------------------------------------------------------------------------- what goes in comes out
+# ---------------------------------------------------------------------------------------------------- there and back
 def test_tensors_come_back(tmp_path):
     rollouts = make_batch()
     with RecordWriter(tmp_path / "r.jsonl", HEADER) as writer:
@@ -181,10 +181,11 @@ def test_another_runs_record_is_not_appended_to(tmp_path):
     with pytest.raises(GearError, match="another run: its method, task differ"):
         RecordWriter(path, {**HEADER, "method": "grpo", "task": "other"})
     assert path.read_bytes() == before
-    (tmp_path / "notes.txt").write_text("do not lose this\n")
-    with pytest.raises(GearError, match="not a record"):
-        RecordWriter(tmp_path / "notes.txt", HEADER)
-    assert (tmp_path / "notes.txt").read_text() == "do not lose this\n"
+    for text in ("do not lose this", "nor\nthis", '{"schema":"else"}\n'):
+        (tmp_path / "notes.txt").write_text(text)
+        with pytest.raises(GearError, match="not a record"):
+            RecordWriter(tmp_path / "notes.txt", HEADER)
+        assert (tmp_path / "notes.txt").read_text() == text
 
 
 def test_a_full_disk_leaves_whole_lines(tmp_path):
@@ -195,7 +196,7 @@ def test_a_full_disk_leaves_whole_lines(tmp_path):
         before = path.read_bytes()
         resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 100, hard))
         try:
-            with pytest.raises(OSError):
+            with pytest.raises(OSError, match=r"r\.jsonl"):
                 write(writer, 1)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -15,7 +15,16 @@ import pytest
 from safetensors.torch import load_file
 
 GEAR = [sys.executable, "-m", "gear_rl.cli"]
-SMALL = ["--set", "task.steps=4", "--set", "train.prompts=2", "--set", "train.generations=4", "--set", "train.eval_rows=20"]
+SMALL = [
+    "--set",
+    "task.steps=4",
+    "--set",
+    "train.prompts=2",
+    "--set",
+    "train.generations=4",
+    "--set",
+    "train.eval_rows=20",
+]
 SHORT = [*SMALL, "--set", "train.steps=14", "--set", "train.checkpoint_every=3", "--set", "train.record_every=2"]
 
 
@@ -46,7 +55,11 @@ def test_a_run_leaves_everything_behind(uninterrupted):
     run, done = uninterrupted
     assert "before → after" in done.stdout and "true success" in done.stdout and str(run) in done.stdout
     config = json.loads((run / "config.json").read_text())
-    assert config["credit"] == {"name": "gear"} and config["task"] == {"name": "workshop", "steps": 4} and config["seed"] == 0
+    assert (
+        config["credit"] == {"name": "gear"}
+        and config["task"] == {"name": "workshop", "steps": 4}
+        and config["seed"] == 0
+    )
     assert json.loads((run / "versions.json").read_text())["torch"]
     evaluation = json.loads((run / "evaluation.json").read_text())
     assert {"sampled", "greedy"} == evaluation["before"].keys() == evaluation["after"].keys()
@@ -183,7 +196,9 @@ def test_a_model_without_chat_template(tmp_path, capsys, model_and_tokenizer):
     model.save_pretrained(tmp_path / "model")
     tokenizer.chat_template = None
     tokenizer.save_pretrained(tmp_path / "model")
-    assert "chat template" in complain(capsys, "--model", str(tmp_path / "model"), "--out", str(tmp_path / "run"), *SMALL)
+    assert "chat template" in complain(
+        capsys, "--model", str(tmp_path / "model"), "--out", str(tmp_path / "run"), *SMALL
+    )
 
 
 def test_damaged_weights(tmp_path, capsys, model_and_tokenizer):

@@ -48,7 +48,10 @@ class Replies:
             told = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "x"}]
             before = self._tokenizer.apply_chat_template(told, tokenize=True, return_dict=False)
             after = self._tokenizer.apply_chat_template(
-                [*told, {"role": "tool", "content": reply}], tokenize=True, return_dict=False, add_generation_prompt=True
+                [*told, {"role": "tool", "content": reply}],
+                tokenize=True,
+                return_dict=False,
+                add_generation_prompt=True,
             )
             ends = [i for i, token in enumerate(before) if token == self._tokenizer.eos_token_id]
             self._cache[reply] = after[(ends[-1] + 1 if ends else len(before)) :]

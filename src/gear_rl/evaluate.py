@@ -27,7 +27,14 @@ def wilson_interval(hits: float, n: int, z: float = 1.96) -> tuple[float, float]
 
 
 def evaluate(
-    model: Any, tokenizer: Any, task: Task, rows: list[Row], *, seed: int = 0, hinted: bool = False, batch_size: int = 512
+    model: Any,
+    tokenizer: Any,
+    task: Task,
+    rows: list[Row],
+    *,
+    seed: int = 0,
+    hinted: bool = False,
+    batch_size: int = 512,
 ) -> dict[str, dict[str, Any]]:
     """{"sampled" | "greedy": {"reward", "success", "success_interval", "n"}}. The caller's random state is left alone."""
     prompts = [hinted_prompt(r["prompt"], r["hint"], task.hint_template) if hinted else r["prompt"] for r in rows]

@@ -33,7 +33,9 @@ def hinted_prompt(prompt: Prompt, hint: str, template: str = DEFAULT_TEMPLATE) -
     last = users[-1]
     content = prompt[last]["content"]
     if not isinstance(content, str):
-        raise GearError(f"message {last} of the prompt is not plain text: hints for multimodal prompts are not supported.")
+        raise GearError(
+            f"message {last} of the prompt is not plain text: hints for multimodal prompts are not supported."
+        )
     return [*prompt[:last], {**prompt[last], "content": _fill(template, content, hint)}, *prompt[last + 1 :]]
 
 

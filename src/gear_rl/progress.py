@@ -31,7 +31,13 @@ class Progress:
             return
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-        columns = ("training", BarColumn(bar_width=20), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[now]}"))
+        columns = (
+            "training",
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[now]}"),
+        )
         with Progress(*columns) as self._bar:
             self._task = self._bar.add_task("", total=total, completed=done, now="")
             yield
@@ -57,4 +63,6 @@ class Progress:
                 interval = f"   ({100 * low:.1f}–{100 * high:.1f})" if what == "success" else ""
                 name = {"success": "true success", "reward": "reward"}[what]
                 self.line(f"  {name:13s}{how:9s} {100 * old:5.1f} % → {100 * new:5.1f} %{interval}")
-        self.line(f"\neverything is in {folder.path}: model/, metrics.jsonl, rollouts.jsonl, evaluation.json, config.json")
+        self.line(
+            f"\neverything is in {folder.path}: model/, metrics.jsonl, rollouts.jsonl, evaluation.json, config.json"
+        )

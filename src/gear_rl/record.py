@@ -76,23 +76,29 @@ class RecordWriter:
 
     def __init__(self, path: str | Path, header: Mapping[str, Any]) -> None:
         self.path = Path(path)
-        wanted = json.loads(_to_line({"schema": SCHEMA, "version": VERSION, **header}))
         # Unbuffered: what `write` has returned from survives a kill, and nothing is left to fail again on close.
         self._file: BinaryIO = open(self.path, "ab", buffering=0)  # noqa: SIM115
         self._step, self._groups_of_step = -1, 0
         try:
-            self._drop_torn_line()
-            if self._file.tell() == 0:
-                self._append(_to_line(wanted))
-            else:
-                with open(self.path, "rb") as file:
-                    found = _read_header(self.path, file)
-                if found != wanted:
-                    differing = sorted(k for k in {*found, *wanted} if found.get(k) != wanted.get(k))
-                    raise GearError(f"{self.path} is the record of another run: its {', '.join(differing)} differ.")
+            self._begin_or_go_on(_to_line({"schema": SCHEMA, "version": VERSION, **header}))
         except BaseException:
             self._file.close()
             raise
+
+    def _begin_or_go_on(self, header: bytes) -> None:
+        """Nothing is cut off before it is clear that the file is ours."""
+        with open(self.path, "rb") as file:
+            first = file.readline(len(header))
+            if header.startswith(first) and not first.endswith(b"\n"):  # new, or killed within the header
+                self._file.truncate(0)
+                self._append(header)
+                return
+            file.seek(0)
+            found, wanted = _read_header(self.path, file), json.loads(header)
+        if found != wanted:
+            differing = sorted(key for key in {*found, *wanted} if found.get(key) != wanted.get(key))
+            raise GearError(f"{self.path} is the record of another run: its {', '.join(differing)} differ.")
+        self._drop_torn_line()
 
     def write(
         self,
@@ -179,8 +185,10 @@ class RecordWriter:
         try:
             while left:
                 left = left[self._file.write(left) :]
-        except BaseException:  # a full disk, or Ctrl-C: leave no half line behind
+        except BaseException as error:  # a full disk, or Ctrl-C: leave no half line behind
             self._file.truncate(before)
+            if isinstance(error, OSError):
+                error.filename = str(self.path)  # Python leaves it out of a failed write
             raise
 
     def _drop_torn_line(self) -> None:
@@ -194,9 +202,7 @@ class RecordWriter:
                 if newline >= 0:
                     start += newline + 1
                     break
-        if start < end:
-            self._file.truncate(start)
-        self._file.seek(0, os.SEEK_END)
+        self._file.truncate(start)
 
 
 def _as_lists(rollouts: Rollouts, credit: Credit) -> dict[str, Any]:

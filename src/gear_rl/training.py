@@ -7,116 +7,14 @@ import os
 import platform
 import signal
 import time
-from dataclasses import asdict, dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
-from gear_rl.errors import GearError, unknown_name
+from gear_rl.config import TrainConfig
+from gear_rl.errors import GearError
 from gear_rl.methods import method
 from gear_rl.run_folder import RunFolder, mark_complete, write_json
 from gear_rl.tasks import Task, make_task
-
-
-@dataclass
-class TrainOptions:
-    """`--set train.NAME=VALUE`. The defaults are those of the embedded task (docs/experiments.md says how they were chosen)."""
-
-    steps: int = 300
-    """Optimizer steps; each samples a fresh batch."""
-    prompts: int = 4
-    """Prompts per step."""
-    generations: int = 8
-    """Rollouts per prompt: the group."""
-    learning_rate: float = 6e-4
-    temperature: float = 1.0
-    loss_type: str = "dapo"
-    teacher: str = "live"
-    teacher_every: int = 20
-    teacher_decay: float = 0.05
-    mix_steps: int | None = None
-    """Let λ fall to 0 over so many steps."""
-    eval_rows: int = 1000
-    """Unseen problems for the evaluation before and after."""
-    checkpoint_every: int = 50
-    record_every: int = 10
-    """Keep the rollouts of every so many steps."""
-    report_to: str = "none"
-    """A tracker of TRL's: tensorboard, trackio, wandb."""
-    device: str = "auto"
-
-    def __post_init__(self) -> None:
-        for name in ("steps", "prompts", "generations", "eval_rows", "checkpoint_every", "record_every"):
-            least = 2 if name == "generations" else 1
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                why = " (a group of one has no baseline)" if name == "generations" else ""
-                raise GearError(f"train.{name}={value!r}: must be a whole number, at least {least}{why}.")
-        for name in ("learning_rate", "temperature"):
-            value = getattr(self, name)
-            if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < float("inf"):
-                raise GearError(f"train.{name}={value!r}: must be a number above 0.")
-
-
-@dataclass
-class TrainConfig:
-    """All of a run. What is not said here is TRL's default."""
-
-    task: str = "workshop"
-    task_options: dict[str, Any] = field(default_factory=dict)
-    model: str | None = None
-    """None: the model that comes with the task."""
-    credit: str = "gear"
-    credit_options: dict[str, Any] = field(default_factory=dict)
-    seed: int = 0
-    train: TrainOptions = field(default_factory=TrainOptions)
-
-    @staticmethod
-    def from_dict(values: dict[str, Any]) -> TrainConfig:
-        """From `{"task": {"name": …, option: …}, "credit": {"name": …, …}, "model": …, "seed": …, "train": {…}}`: what a
-        config file, `--set` and a run's config.json look like. A bare name may stand for {"name": name}."""
-        known = ("task", "credit", "model", "seed", "train")
-        for name in values:
-            if name not in known:
-                raise unknown_name("configuration key", name, known)
-        task, credit = _named(values.get("task", {}), "task"), _named(values.get("credit", {}), "credit")
-        train = values.get("train", {})
-        if not isinstance(train, dict):
-            raise GearError(f"train={train!r}: must be a table of options, such as train.steps=100.")
-        options = {f.name for f in fields(TrainOptions)}
-        for name in train:
-            if name not in options:
-                raise unknown_name("train option", name, options)
-        seed = values.get("seed", 0)
-        if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
-            raise GearError(f"seed={seed!r}: must be a whole number, at least 0.")
-        return TrainConfig(
-            task=task.pop("name", "workshop"),
-            task_options=task,
-            model=values.get("model"),
-            credit=credit.pop("name", "gear"),
-            credit_options=credit,
-            seed=seed,
-            train=TrainOptions(**train),
-        )
-
-    def as_dict(self) -> dict[str, Any]:
-        """The inverse of `from_dict`."""
-        return {
-            "task": {"name": self.task, **self.task_options},
-            "model": self.model,
-            "credit": {"name": self.credit, **self.credit_options},
-            "seed": self.seed,
-            "train": asdict(self.train),
-        }
-
-
-def _named(value: Any, what: str) -> dict[str, Any]:
-    if isinstance(value, str):
-        return {"name": value}
-    if not isinstance(value, dict):
-        raise GearError(f"{what}={value!r}: must be a name or a table with a name and options.")
-    return dict(value)
 
 
 def prepare(config: TrainConfig) -> tuple[Task, str]:
@@ -130,7 +28,9 @@ def prepare(config: TrainConfig) -> tuple[Task, str]:
         raise GearError(f"{config.credit} needs at least two prompts a step (train.prompts).")
     for i, row in enumerate(task.rows("train", config.train.prompts, config.seed)):
         if chosen.hint and not row.get("hint", "").strip():
-            raise GearError(f"task {config.task!r}, train row {i}: no ground truth for the hint that {config.credit} needs.")
+            raise GearError(
+                f"task {config.task!r}, train row {i}: no ground truth for the hint that {config.credit} needs."
+            )
     return task, model
 
 
@@ -151,10 +51,13 @@ def load_model(path: str, device: str) -> tuple[Any, Any]:
             raise GearError(f"the weights in {path!r} are damaged: {error}") from None
         raise
     if tokenizer.chat_template is None:
-        raise GearError(f"the tokenizer in {path!r} has no chat template, and tasks speak in messages. Use an instruct model.")
+        raise GearError(
+            f"the tokenizer in {path!r} has no chat template, and tasks speak in messages. Use an instruct model."
+        )
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
-    return model.to(device), tokenizer
+    model.to(device)  # type: ignore[arg-type]  # transformers' own annotation of .to() is at fault
+    return model, tokenizer
 
 
 def versions() -> dict[str, str]:
@@ -189,7 +92,12 @@ def run(config: TrainConfig, folder: RunFolder, task: Task, model_path: str, say
         say.line(f"evaluating on {options.eval_rows} unseen problems …")
         done["before"] = evaluate(model, tokenizer, task, test_rows)
         write_json(folder.evaluation, done)
-    header = {"task": config.task, "model": config.model or "embedded", "method": config.credit, "options": config.credit_options}
+    header = {
+        "task": config.task,
+        "model": config.model or "embedded",
+        "method": config.credit,
+        "options": config.credit_options,
+    }
     recorder = RecordWriter(folder.rollouts, header)
     recorder.truncate_after(step - 1)  # rollouts of step s were sampled before step s was taken
     trainer = build_trainer(config, folder, task, model, tokenizer, recorder, say)
@@ -206,7 +114,9 @@ def run(config: TrainConfig, folder: RunFolder, task: Task, model_path: str, say
             ) from error
         raise
     if trainer.state.global_step < options.steps:
-        say.line(f"interrupted after step {trainer.state.global_step}; saved. Go on with: gear train --resume {folder.path}")
+        say.line(
+            f"interrupted after step {trainer.state.global_step}; saved. Go on with: gear train --resume {folder.path}"
+        )
         return 130
     say.line(f"trained {options.steps - step} steps in {time.time() - began:.0f} s")
     done["after"] = evaluate(trainer.model, tokenizer, task, test_rows)
@@ -227,7 +137,9 @@ def choose_device(wanted: str) -> str:
     return wanted
 
 
-def build_trainer(config: TrainConfig, folder: RunFolder, task: Task, model: Any, tokenizer: Any, recorder: Any, say: Any) -> Any:
+def build_trainer(
+    config: TrainConfig, folder: RunFolder, task: Task, model: Any, tokenizer: Any, recorder: Any, say: Any
+) -> Any:
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # rollout_func is marked so; our contract test watches it
     import torch
     from datasets import Dataset
@@ -291,7 +203,9 @@ def build_trainer(config: TrainConfig, folder: RunFolder, task: Task, model: Any
     def decisions(rows: list[dict], completions: list[list[int]]) -> dict[str, list[list[float]]]:
         return {"decision": [row["verdict"].decisions for row in rows]}
 
-    def record(step: int, rows: list[dict], rollouts: Any, credit: Any, prompts: list, hinted: Any, completions: list) -> None:
+    def record(
+        step: int, rows: list[dict], rollouts: Any, credit: Any, prompts: list, hinted: Any, completions: list
+    ) -> None:
         if step % options.record_every == 0:
             recorder.write(
                 step=step,
@@ -340,7 +254,9 @@ def _run_callback(folder: RunFolder, say: Any) -> Any:
                 if self.stop:
                     raise KeyboardInterrupt
                 self.stop = True
-                say.line("stopping after this step and saving (again: stop at once, losing what came after the last checkpoint)")
+                say.line(
+                    "stopping after this step and saving (again: stop at once, losing what came after the last checkpoint)"
+                )
 
             self.before = signal.signal(signal.SIGINT, interrupt)
 
@@ -362,4 +278,3 @@ def _run_callback(folder: RunFolder, say: Any) -> Any:
             mark_complete(folder.checkpoints / f"checkpoint-{state.global_step}")
 
     return RunCallback()
-

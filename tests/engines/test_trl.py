@@ -10,7 +10,8 @@ from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
 from gear_rl.agent import Replies, play
-from gear_rl.engines.trl import LOSS_TYPES, CreditGRPOTrainer
+from gear_rl.engines.trl import CreditGRPOTrainer
+from gear_rl.engines.trl_refusals import LOSS_TYPES
 from gear_rl.errors import GearError
 from gear_rl.scoring.scorer import Scorer
 from gear_rl.tasks.workshop.environment import WorkshopEnvironment, judge
@@ -101,7 +102,15 @@ def test_gear_moves_weights_elsewhere_than_grpo(tmp_path, workshop, data):
     final = []
     for credit in ("grpo", "gear"):
         pair = load_model(workshop.default_model(), "cpu")
-        trainer = build(CreditGRPOTrainer, tmp_path, workshop, pair, data, credit=credit, rollout_func=own_rollouts(workshop, pair[1]))
+        trainer = build(
+            CreditGRPOTrainer,
+            tmp_path,
+            workshop,
+            pair,
+            data,
+            credit=credit,
+            rollout_func=own_rollouts(workshop, pair[1]),
+        )
         trainer.train()
         final.append(weights(trainer))
     assert any(not torch.equal(final[0][n], final[1][n]) for n in final[0])
@@ -120,7 +129,8 @@ def test_environment_factory_plays_the_same_world(tmp_path, workshop, model_and_
     seen = []
     trainer = build(
         CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, data, environment_factory=WorkshopEnvironment,
-        reward_funcs=[answer_reward], recorder=lambda step, rows, rollouts, credit, prompts, hinted, completions: seen.append((rows, rollouts, completions)),
+        reward_funcs=[answer_reward],
+        recorder=lambda step, rows, rollouts, credit, prompts, hinted, done: seen.append((rows, rollouts, done)),
     )  # fmt: skip
     trainer.train()
     tokenizer = model_and_tokenizer[1]
@@ -143,7 +153,9 @@ def test_plain_tools_and_single_turn(tmp_path, workshop, model_and_tokenizer, da
         return "g1"
 
     for extra in (dict(tools=[weld]), {}):
-        trainer = build(CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, data, max_completion_length=8, **extra)
+        trainer = build(
+            CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, data, max_completion_length=8, **extra
+        )
         trainer.train()
         assert trainer.state.global_step == 2
 
@@ -153,14 +165,17 @@ def test_lora_accumulation_and_several_iterations(tmp_path, workshop, model_and_
 
     shapes = []
     trainer = build(
-        CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, data, peft_config=LoraConfig(r=2, target_modules=["q_proj", "v_proj"]),
+        CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, data,
+        peft_config=LoraConfig(r=2, target_modules=["q_proj", "v_proj"]),
         per_device_train_batch_size=4, gradient_accumulation_steps=2, num_iterations=2, max_steps=4, teacher="base",
         rollout_func=own_rollouts(workshop, model_and_tokenizer[1]), beta=0.05,
         recorder=lambda step, rows, rollouts, credit, *_: shapes.append((step, credit.advantages.shape[0])),
     )  # fmt: skip
     before = {n: p.detach().clone() for n, p in trainer.model.named_parameters() if p.requires_grad}
     trainer.train()
-    assert [s for s, _ in shapes] == [0, 2] and all(n == 8 for _, n in shapes)  # credit once per generation, two iterations
+    assert [s for s, _ in shapes] == [0, 2] and all(
+        n == 8 for _, n in shapes
+    )  # credit once per generation, two iterations
     assert any(not torch.equal(before[n], p) for n, p in trainer.model.named_parameters() if p.requires_grad)
     assert all("lora" in n for n in before)
 
@@ -188,8 +203,9 @@ def test_teacher_kinds_train(tmp_path, workshop, model_and_tokenizer, data, kind
 def test_wrong_hint_reads_another_problem(tmp_path, workshop, model_and_tokenizer, data):
     hints = []
     trainer = build(
-        CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, data, credit="wrong_hint", rollout_func=own_rollouts(workshop, model_and_tokenizer[1]),
-        recorder=lambda step, rows, rollouts, credit, prompts, hinted, completions: hints.extend(zip(rows, hinted, strict=True)),
+        CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, data, credit="wrong_hint",
+        rollout_func=own_rollouts(workshop, model_and_tokenizer[1]),
+        recorder=lambda step, rows, rollouts, credit, prompts, hinted, done: hints.extend(zip(rows, hinted, strict=True)),
     )  # fmt: skip
     trainer.train()
     tokenizer = model_and_tokenizer[1]
@@ -199,13 +215,25 @@ def test_wrong_hint_reads_another_problem(tmp_path, workshop, model_and_tokenize
 
 
 def test_credit_signals_and_guards_are_logged(tmp_path, workshop, model_and_tokenizer, data):
-    trainer = build(CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, data, rollout_func=own_rollouts(workshop, model_and_tokenizer[1]))
+    trainer = build(
+        CreditGRPOTrainer,
+        tmp_path,
+        workshop,
+        model_and_tokenizer,
+        data,
+        rollout_func=own_rollouts(workshop, model_and_tokenizer[1]),
+    )
     trainer.train()
     logged = trainer.state.log_history[0]
-    for name in ("signals/reverse_kl", "credit/mean_abs_advantage", "guards/leak", "guards/focus", "guards/entropy", "guards/alarm"):
+    for name in (
+        "signals/reverse_kl",
+        "credit/mean_abs_advantage",
+        "guards/leak",
+        "guards/focus",
+        "guards/entropy",
+        "guards/alarm",
+    ):
         assert name in logged
-
-
 
 
 @pytest.mark.parametrize("who", ["teacher", "both"])
@@ -220,7 +248,14 @@ def test_self_check_catches_a_shift_by_one(tmp_path, monkeypatch, workshop, mode
         return read.roll(1, 0) if who == "both" or is_teacher else read
 
     monkeypatch.setattr(Scorer, "_hidden", hidden)
-    trainer = build(CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, data, rollout_func=own_rollouts(workshop, model_and_tokenizer[1]))
+    trainer = build(
+        CreditGRPOTrainer,
+        tmp_path,
+        workshop,
+        model_and_tokenizer,
+        data,
+        rollout_func=own_rollouts(workshop, model_and_tokenizer[1]),
+    )
     with pytest.raises(GearError, match="self-check failed"):
         trainer.train()
     assert trainer.state.global_step == 0
@@ -270,7 +305,14 @@ def test_row_without_ground_truth_is_named(tmp_path, workshop, model_and_tokeniz
 
 def test_hint_beyond_the_context(tmp_path, workshop, model_and_tokenizer, data):
     rows = [{**row, "hint": "weld " * 300} for row in data.to_list()]
-    trainer = build(CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, Dataset.from_list(rows), rollout_func=own_rollouts(workshop, model_and_tokenizer[1]))
+    trainer = build(
+        CreditGRPOTrainer,
+        tmp_path,
+        workshop,
+        model_and_tokenizer,
+        Dataset.from_list(rows),
+        rollout_func=own_rollouts(workshop, model_and_tokenizer[1]),
+    )
     with pytest.raises(GearError, match="context of 256"):
         trainer.train()
 
@@ -280,13 +322,22 @@ def test_reward_that_is_no_number(tmp_path, workshop, model_and_tokenizer, data,
     def broken(completions, **_):
         return [bad if i == 3 else 1.0 for i in range(len(completions))]
 
-    trainer = build(CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, data, reward_funcs=[broken], rollout_func=own_rollouts(workshop, model_and_tokenizer[1]))
+    trainer = build(
+        CreditGRPOTrainer,
+        tmp_path,
+        workshop,
+        model_and_tokenizer,
+        data,
+        reward_funcs=[broken],
+        rollout_func=own_rollouts(workshop, model_and_tokenizer[1]),
+    )
     with pytest.raises(GearError, match=r"'broken' returned (nan|inf) for rollout 3"):
         trainer.train()
 
 
 def test_equal_rewards_change_nothing(tmp_path, workshop, model_and_tokenizer, data):
-    trainer = build(CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, data, reward_funcs=[lambda completions, **_: [1.0] * len(completions)],
+    trainer = build(CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, data,
+                    reward_funcs=[lambda completions, **_: [1.0] * len(completions)],
                     rollout_func=own_rollouts(workshop, model_and_tokenizer[1]))  # fmt: skip
     start = weights(trainer)
     trainer.train()
@@ -306,10 +357,24 @@ def test_contract_of_the_seam(tmp_path, workshop, model_and_tokenizer, data):
         found = [p for p in inspect.signature(getattr(GRPOTrainer, name)).parameters if p != "self"]
         assert found == parameters, f"TRL moved {name}: {found}"
     assert "dim() == 1" in inspect.getsource(GRPOTrainer._compute_loss), "TRL no longer takes (B, T) advantages"
-    trainer = build(GRPOTrainer, tmp_path, workshop, model_and_tokenizer, data, rollout_func=own_rollouts(workshop, model_and_tokenizer[1]))
+    trainer = build(
+        GRPOTrainer,
+        tmp_path,
+        workshop,
+        model_and_tokenizer,
+        data,
+        rollout_func=own_rollouts(workshop, model_and_tokenizer[1]),
+    )
     trainer.model.train()
     batch = trainer._generate_and_score_completions([row for row in data.to_list()[:2] for _ in range(4)])
     assert batch["advantages"].shape == (8,)
-    assert {"prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "tool_mask", "num_items_in_batch"} <= batch.keys()
+    assert {
+        "prompt_ids",
+        "prompt_mask",
+        "completion_ids",
+        "completion_mask",
+        "tool_mask",
+        "num_items_in_batch",
+    } <= batch.keys()
     for name in ("_metrics", "_tokenizer", "temperature", "num_generations", "environment_factories", "reward_weights"):
         assert hasattr(trainer, name), name

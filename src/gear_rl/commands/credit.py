@@ -51,6 +51,8 @@ def run(args: argparse.Namespace) -> int:
     out = args.out or source.with_name(f"{source.stem}.{args.credit}.jsonl")
     if out.exists() and out.samefile(source):
         raise GearError(f"{out} is the record being read; write the new one elsewhere.")
+    if out.exists() and not out.is_file():  # never put a file in the place of a folder or a device
+        raise GearError(f"{out} is not a file; give the name of a file with --out.")
     if out.exists() and not args.force:
         raise GearError(f"{out} exists. Give another name with --out, or --force to replace it.")
     if not out.parent.is_dir():
@@ -134,7 +136,8 @@ class Summary:
         lines = [f"{self.rollouts} rollouts of {self.steps} steps, {self.by_turn.tokens.total()} action tokens"]
         if not self.by_turn.after.total():
             return "\n".join([*lines, f"{self.names[1]} gives no credit at all: every advantage is 0."])
-        lines += ["", f"{'share of':18}{'tokens':>10}{self.names[0]:>18}{self.names[1]:>18}"]
+        lines += ["", "share of all tokens, and of all credit (|advantage|) as recorded and now"]
+        lines += [f"{'':18}{'tokens':>10}{self.names[0]:>18}{self.names[1]:>18}"]
         turns = sorted(self.by_turn.tokens)
         if len(turns) > 1:
             lines += [*self.by_turn.rows(turns, MOST_TURNS, "turn {}"), ""]

@@ -48,5 +48,6 @@ def run(args: argparse.Namespace) -> int:
     print(f"{path} on {args.rows} unseen problems of {args.task}")
     for how, scores in result.items():
         low, high = (100 * x for x in scores["success_interval"])
-        print(f"  {how:8s} true success {100 * scores['success']:5.1f} % ({low:.1f}–{high:.1f})   reward {100 * scores['reward']:5.1f} %")
+        success, reward = 100 * scores["success"], 100 * scores["reward"]
+        print(f"  {how:8s} true success {success:5.1f} % ({low:.1f}–{high:.1f})   reward {reward:5.1f} %")
     return 0

@@ -31,13 +31,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from gear_rl.config import TrainConfig
     from gear_rl.progress import Progress
     from gear_rl.run_folder import RunFolder
-    from gear_rl.training import TrainConfig, prepare
+    from gear_rl.training import prepare
     from gear_rl.training import run as train
 
     if args.resume is not None:
-        given = [name for name in ("model", "task", "credit", "config", "seed", "out") if getattr(args, name) is not None]
+        given = [
+            name for name in ("model", "task", "credit", "config", "seed", "out") if getattr(args, name) is not None
+        ]
         if given or args.set:
             raise GearError(f"--resume goes on with the run as it was configured; leave out --{(given or ['set'])[0]}.")
         folder, stored = RunFolder.open(args.resume)

@@ -6,7 +6,6 @@ losses accept by design. Sampling, rewards, group statistics, the loss, LoRA, ac
 
 from __future__ import annotations
 
-import functools
 import inspect
 import json
 import math
@@ -19,9 +18,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
-from trl import GRPOConfig, GRPOTrainer
+from trl import GRPOTrainer
 
 from gear_rl.assignment import Credit
+from gear_rl.engines.trl_refusals import finite, refuse_missing_hints, refuse_unsupported
 from gear_rl.errors import GearError
 from gear_rl.hints import DEFAULT_TEMPLATE, check_template, hinted_prompt
 from gear_rl.methods import method
@@ -30,7 +30,6 @@ from gear_rl.scoring.guards import Guards, copied_share, focus
 from gear_rl.scoring.scorer import SIGNALS, Scorer
 from gear_rl.scoring.teacher import Teacher
 
-LOSS_TYPES = ("dapo", "grpo", "dr_grpo", "bnpo", "cispo", "sapo")
 Ids = list[list[int]]
 
 
@@ -38,7 +37,14 @@ class Recorder(Protocol):
     """Sees every scored batch: where a run folder, a report or a test looks in."""
 
     def __call__(
-        self, step: int, rows: list[dict], rollouts: Rollouts, credit: Credit, prompts: Ids, hinted: Ids | None, completions: Ids
+        self,
+        step: int,
+        rows: list[dict],
+        rollouts: Rollouts,
+        credit: Credit,
+        prompts: Ids,
+        hinted: Ids | None,
+        completions: Ids,
     ) -> None: ...
 
 
@@ -76,54 +82,29 @@ class CreditGRPOTrainer(GRPOTrainer):
         self.token_signals, self.recorder = token_signals, recorder
         check_template(hint_template)
         bound = inspect.signature(GRPOTrainer.__init__).bind_partial(self, *args, **kwargs).arguments
-        self._refuse_unsupported(bound.get("args"))
-        self._check_hints(bound.get("train_dataset"))
+        refuse_unsupported(bound.get("args"), self.method, hint, token_signals)
+        refuse_missing_hints(bound.get("train_dataset"), self.method, hint)
         functions = bound.get("reward_funcs")
         if functions is not None:
             listed = functions if isinstance(functions, list) else [functions]
-            bound["reward_funcs"] = [_finite(f) if inspect.isfunction(f) else f for f in listed]
+            bound["reward_funcs"] = [finite(f) if inspect.isfunction(f) else f for f in listed]
         super().__init__(**{name: value for name, value in bound.items() if name != "self"})
 
-        policy = self.accelerator.unwrap_model(self.model)
-        self.teacher = Teacher(policy, teacher, teacher_every, teacher_decay)
-        self.scorer = Scorer(policy, self._tokenizer.pad_token_id, self.temperature)
+        self.policy: Any = self.accelerator.unwrap_model(self.model)
+        self.group_size: int = self.num_generations or 1
+        self.teacher = Teacher(self.policy, teacher, teacher_every, teacher_decay)
+        self.scorer = Scorer(self.policy, self._tokenizer.pad_token_id, self.temperature)
         self.guards = Guards()
         self.rows: list[dict] = []
         """The rows of the batch being sampled, one per rollout, for `rollout_func`."""
         self._checked = False
         self.add_callback(_AfterStep(self.teacher))
 
-    # ------------------------------------------------------------------------------------------ what cannot work
-    def _refuse_unsupported(self, config: GRPOConfig | None) -> None:
-        config = config or GRPOConfig(output_dir=".")
-        if getattr(config, "use_liger_kernel", False):
-            raise GearError("use_liger_kernel: Liger's GRPO loss takes one advantage per rollout, not per token. Turn it off.")
-        if config.loss_type not in LOSS_TYPES:
-            raise GearError(f"loss_type={config.loss_type!r} assumes one advantage per rollout; use one of {', '.join(LOSS_TYPES)}.")
-        if config.off_policy_mask_threshold is not None:
-            raise GearError("off_policy_mask_threshold assumes one sign per rollout and does not go with token credit. Unset it.")
-        if self.credit_name == "dr_grpo" and str(config.scale_rewards).lower() not in ("none", "false"):
-            raise GearError("credit='dr_grpo' leaves out the standard deviation: set GRPOConfig(scale_rewards='none', loss_type='dr_grpo').")
-        if config.num_generations is not None and config.num_generations < 2:
-            raise GearError(f"num_generations={config.num_generations}: a group of one has no baseline. Use at least 2.")
-        if self.method.hint and self.hint is None:
-            raise GearError(f"method {self.credit_name!r} has a teacher that reads the ground truth: pass hint='column name'.")
-        if "decision" in self.method.needs and self.token_signals is None:
-            raise GearError(f"method {self.credit_name!r} needs to know which decisions were wrong: pass token_signals=….")
-
-    def _check_hints(self, dataset: Any) -> None:
-        """Every row has its ground truth, before anything expensive happens. Streams are checked as they come."""
-        if self.method.hint is None or not isinstance(self.hint, str) or not hasattr(dataset, "column_names") or not hasattr(dataset, "__len__"):
-            return
-        if self.hint not in dataset.column_names:
-            raise GearError(f"the data has no column {self.hint!r} to take the hint from. Columns: {', '.join(dataset.column_names)}.")
-        for i, value in enumerate(dataset[self.hint]):
-            if not isinstance(value, str) or not value.strip():
-                raise GearError(f"row {i}: column {self.hint!r} holds no ground truth ({value!r}); method {self.credit_name!r} needs one.")
-
     # ------------------------------------------------------------------------------------------ the seam
     def _generate(self, prompts: list) -> Any:
-        self._prompts = [list(p) if isinstance(p, list) else p for p in prompts]  # with what an environment added to them
+        self._prompts = [
+            list(p) if isinstance(p, list) else p for p in prompts
+        ]  # with what an environment added to them
         return super()._generate(prompts)
 
     def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -136,7 +117,7 @@ class CreditGRPOTrainer(GRPOTrainer):
     def _generate_and_score_completions(self, inputs: list[dict]) -> dict[str, Any]:
         self.rows = inputs
         batch = super()._generate_and_score_completions(inputs)
-        if not self.model.training:
+        if not self.policy.training:
             return batch  # evaluation reports rewards; it has no use for credit
         actions = batch["completion_mask"].bool()
         if "tool_mask" in batch:
@@ -150,7 +131,7 @@ class CreditGRPOTrainer(GRPOTrainer):
         rollouts = Rollouts(
             action_mask=actions,
             rewards=self._rewards[index],
-            group_ids=index // self.num_generations,
+            group_ids=index // self.group_size,
             advantages=batch["advantages"].float(),
             token_ids=batch["completion_ids"],
             signals=signals,
@@ -173,7 +154,9 @@ class CreditGRPOTrainer(GRPOTrainer):
     def _hint_of(self, row: dict, i: int) -> str:
         text = self.hint(row) if callable(self.hint) else row.get(self.hint)
         if not isinstance(text, str) or not text.strip():
-            raise GearError(f"rollout {i} of this batch has no ground truth for its hint ({text!r}); method {self.credit_name!r} needs one.")
+            raise GearError(
+                f"rollout {i} of this batch has no ground truth for its hint ({text!r}); method {self.credit_name!r} needs one."
+            )
         return text
 
     def _hinted_prompts(self, prompts: Ids, completions: Ids) -> Ids:
@@ -182,14 +165,21 @@ class CreditGRPOTrainer(GRPOTrainer):
         self._hint_texts = hints
         if self.method.hint == "other":
             hints = self._other_hints(hints)
-        hinted = self._tokenized([hinted_prompt(p, h, self.hint_template) for p, h in zip(self._prompts, hints, strict=True)])
-        if not self._checked:
-            if self._tokenized(self._prompts) != prompts:
-                raise GearError("start-up self-check failed: the prompt's tokens differ from what TRL's template gives, so a hinted prompt would differ by more than the hint.")
-        limit = getattr(self.model.config, "max_position_embeddings", None) or math.inf
+        hinted = self._tokenized(
+            [hinted_prompt(p, h, self.hint_template) for p, h in zip(self._prompts, hints, strict=True)]
+        )
+        if not self._checked and self._tokenized(self._prompts) != prompts:
+            raise GearError(
+                "start-up self-check failed: the prompt's tokens differ from what TRL's template gives, so a hinted "
+                "prompt would differ by more than the hint."
+            )
+        limit = getattr(self.policy.config, "max_position_embeddings", None) or math.inf
         for i, (prompt, completion) in enumerate(zip(hinted, completions, strict=True)):
             if len(prompt) + len(completion) > limit:
-                raise GearError(f"rollout {i}: hinted prompt ({len(prompt)} tokens) and completion ({len(completion)}) exceed the model's context of {limit}. Shorten the hint.")
+                raise GearError(
+                    f"rollout {i}: hinted prompt ({len(prompt)} tokens) and completion ({len(completion)}) exceed the "
+                    f"model's context of {limit}. Shorten the hint."
+                )
         return hinted
 
     def _tokenized(self, prompts: list) -> Ids:
@@ -205,7 +195,10 @@ class CreditGRPOTrainer(GRPOTrainer):
         keys = [json.dumps(p, sort_keys=True) if not isinstance(p, str) else p for p in self._prompts]
         order = list(dict.fromkeys(keys))
         if len(order) < 2:
-            raise GearError("wrong_hint needs two different prompts in a generation batch: raise per_device_train_batch_size or gradient accumulation.")
+            raise GearError(
+                "wrong_hint needs two different prompts in a generation batch: raise per_device_train_batch_size or "
+                "gradient_accumulation_steps."
+            )
         own = dict(zip(keys, hints, strict=True))
         return [own[order[(order.index(key) + 1) % len(order)]] for key in keys]
 
@@ -214,8 +207,10 @@ class CreditGRPOTrainer(GRPOTrainer):
         if set(self.method.needs) & set(SIGNALS):
             with self.accelerator.autocast():
                 if not self._checked:
-                    few = slice(0, 2 * self.num_generations)
-                    self.scorer.self_check(prompts[few], (hinted or prompts)[few], completions[few], actions[few], self.teacher)
+                    few = slice(0, 2 * self.group_size)
+                    self.scorer.self_check(
+                        prompts[few], (hinted or prompts)[few], completions[few], actions[few], self.teacher
+                    )
                 signals.update(self.scorer.score(prompts, hinted or prompts, completions, actions, self.teacher))
         self._checked = True
         if self.token_signals is not None:
@@ -265,26 +260,6 @@ class _AfterStep(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.teacher.after_step(state.global_step)
-
-
-def _finite(function: Callable[..., list]) -> Callable[..., list]:
-    """A reward of None means "not scored"; NaN and Inf are mistakes, and TRL would take NaN for None in silence."""
-
-    def check(rewards: list) -> list:
-        for i, reward in enumerate(rewards):
-            if reward is not None and not math.isfinite(reward):
-                raise GearError(f"reward function {function.__name__!r} returned {reward} for rollout {i}; return None for 'not scored'.")
-        return rewards
-
-    @functools.wraps(function)
-    def checked(*args: Any, **kwargs: Any) -> list:
-        return check(function(*args, **kwargs))
-
-    @functools.wraps(function)
-    async def checked_async(*args: Any, **kwargs: Any) -> list:
-        return check(await function(*args, **kwargs))
-
-    return checked_async if inspect.iscoroutinefunction(function) else checked
 
 
 def _unpadded(ids: Tensor, mask: Tensor) -> Ids:

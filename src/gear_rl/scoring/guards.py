@@ -72,6 +72,7 @@ class Guards:
         for name in ringing:
             if name not in self.raised:
                 self.raised.append(name)
-                log.warning("guard: %s (%s is %.3g, was %.3g)", ALARMS[name][0], name, values[name], self.start.get(name, 0.0))
+                log.warning(
+                    "guard: %s (%s is %.3g, was %.3g)", ALARMS[name][0], name, values[name], self.start.get(name, 0.0)
+                )
         return {**values, "alarm": float(len(ringing))}
-

@@ -26,7 +26,7 @@ SIGNALS = ("reverse_kl", "entropy", "student_logprob", "teacher_logprob")
 Ids = list[list[int]]
 
 
-def body_of(model: nn.Module) -> nn.Module:
+def body_of(model: Any) -> Any:
     """The transformer without its head: ids in, final hidden states (B, T, D) out. Adapters stay in place."""
     base = model.get_base_model() if hasattr(model, "get_base_model") else model  # PEFT injects adapters into it
     body = base.get_decoder() if hasattr(base, "get_decoder") else getattr(base, "base_model", None)
@@ -50,14 +50,20 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 class Scorer:
     """Signals for rollouts. `token_budget` bounds the padded tokens of one micro-batch, and so the memory."""
 
-    def __init__(self, model: nn.Module, pad_token_id: int, temperature: float = 1.0, token_budget: int = 65_536) -> None:
+    def __init__(
+        self, model: nn.Module, pad_token_id: int, temperature: float = 1.0, token_budget: int = 65_536
+    ) -> None:
         self.model, self.pad, self.temperature, self.token_budget = model, pad_token_id, temperature, token_budget
 
-    def score(self, prompts: Ids, hinted_prompts: Ids, completions: Ids, action_mask: Tensor, teacher: Teacher) -> dict[str, Tensor]:
+    def score(
+        self, prompts: Ids, hinted_prompts: Ids, completions: Ids, action_mask: Tensor, teacher: Teacher
+    ) -> dict[str, Tensor]:
         """`action_mask` (B, T) over the padded completions → each of `SIGNALS` as (B, T) float32, 0 where masked."""
         signals = {name: torch.zeros(action_mask.shape, device=action_mask.device) for name in SIGNALS}
         head = Head.of(self.model)
-        for rows in self._micro_batches([max(len(p), len(h)) + len(c) for p, h, c in zip(prompts, hinted_prompts, completions, strict=True)]):
+        for rows in self._micro_batches(
+            [max(len(p), len(h)) + len(c) for p, h, c in zip(prompts, hinted_prompts, completions, strict=True)]
+        ):
             mask = action_mask[rows]
             if not mask.any():
                 continue
@@ -81,7 +87,9 @@ class Scorer:
         longest = max(len(p) for p in prompts)
         width = longest + max(len(c) for c in completions)
         rows = [[self.pad] * (longest - len(p)) + p + c for p, c in zip(prompts, completions, strict=True)]
-        attended = [[0] * (longest - len(p)) + [1] * (len(p) + len(c)) for p, c in zip(prompts, completions, strict=True)]
+        attended = [
+            [0] * (longest - len(p)) + [1] * (len(p) + len(c)) for p, c in zip(prompts, completions, strict=True)
+        ]
         ids = _right_padded(rows, self.pad, width, mask.device)
         attention = _right_padded(attended, 0, width, mask.device)
         positions = (attention.cumsum(1) - 1).clamp(min=0)
@@ -100,7 +108,9 @@ class Scorer:
         if batch:
             yield batch
 
-    def self_check(self, prompts: Ids, hinted_prompts: Ids, completions: Ids, action_mask: Tensor, teacher: Teacher) -> None:
+    def self_check(
+        self, prompts: Ids, hinted_prompts: Ids, completions: Ids, action_mask: Tensor, teacher: Teacher
+    ) -> None:
         """Before the first step: stop the run unless teacher and student read what they should, where they should.
 
         (a) With an empty hint the teacher must be the student. (b) With the hint, both must agree with one plain forward

@@ -1,6 +1,7 @@
 """One word, one token: the tokenizer and the chat template of the embedded model, made in code.
 
-    <user> yesno g5 valve leak pump rust <end> <bot> well weld valve <end> g17 <bot> so grease pump <end> g3 <bot> answer yes <end>
+    <user> yesno g5 valve leak pump rust <end> <bot> well weld valve <end> g17 <bot> …
+    … so grease pump <end> g3 <bot> answer yes <end>
 
 A tool result is the bare gauge word; only `<bot>` opens a turn and only `<end>` closes one.
 """

@@ -8,6 +8,8 @@ Supervised training on synthetic transcripts, half with a hint, half without:
   model would learn "a hint means: be careful" instead of reading it, and a wrong-hint control would show nothing.
 
 Whatever was done, the answer is read off the gauge as it stands. The checkpoint is accepted only if it passes `gate`.
+The one that ships was made with the defaults below on one H200 in 190 s: true success 0.186 sampled and 0.17 greedy without
+a hint, 0.998 and 1.0 with it. Of five seeds two failed the gate (they had not learned to keep count of the jobs).
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import argparse
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -95,7 +98,7 @@ def transcripts(rng: np.random.Generator, rows: int, steps: int, hinted: bool) -
     return np.stack(columns, 1), np.broadcast_to(np.array(weights), (rows, len(weights)))
 
 
-def build_model(seed: int) -> torch.nn.Module:
+def build_model(seed: int) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(seed)
@@ -146,9 +149,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--updates", type=int, default=8000)
-    parser.add_argument("--rows", type=int, default=256)
-    parser.add_argument("--lr", type=float, default=3e-3)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--rows", type=int, default=512)
+    parser.add_argument("--lr", type=float, default=4e-3)
+    parser.add_argument("--seed", type=int, default=4)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
     model = build_model(options.seed).to(options.device)

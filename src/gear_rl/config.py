@@ -1,0 +1,109 @@
+"""The configuration of a training run: every setting, its default, and the shape config files and `--set` share."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from gear_rl.errors import GearError, unknown_name
+
+
+@dataclass
+class TrainOptions:
+    """`--set train.NAME=VALUE`. The defaults are those of the embedded task (docs/experiments.md says how they were chosen)."""
+
+    steps: int = 400
+    """Optimizer steps; each samples a fresh batch."""
+    prompts: int = 4
+    """Prompts per step."""
+    generations: int = 8
+    """Rollouts per prompt: the group."""
+    learning_rate: float = 3e-4
+    temperature: float = 1.0
+    loss_type: str = "dapo"
+    teacher: str = "live"
+    teacher_every: int = 20
+    teacher_decay: float = 0.05
+    mix_steps: int | None = None
+    """Let λ fall to 0 over so many steps."""
+    eval_rows: int = 1000
+    """Unseen problems for the evaluation before and after."""
+    checkpoint_every: int = 50
+    record_every: int = 10
+    """Keep the rollouts of every so many steps."""
+    report_to: str = "none"
+    """A tracker of TRL's: tensorboard, trackio, wandb."""
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "prompts", "generations", "eval_rows", "checkpoint_every", "record_every"):
+            least = 2 if name == "generations" else 1
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                why = " (a group of one has no baseline)" if name == "generations" else ""
+                raise GearError(f"train.{name}={value!r}: must be a whole number, at least {least}{why}.")
+        for name in ("learning_rate", "temperature"):
+            value = getattr(self, name)
+            if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < float("inf"):
+                raise GearError(f"train.{name}={value!r}: must be a number above 0.")
+
+
+@dataclass
+class TrainConfig:
+    """All of a run. What is not said here is TRL's default."""
+
+    task: str = "workshop"
+    task_options: dict[str, Any] = field(default_factory=dict)
+    model: str | None = None
+    """None: the model that comes with the task."""
+    credit: str = "gear"
+    credit_options: dict[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    train: TrainOptions = field(default_factory=TrainOptions)
+
+    @staticmethod
+    def from_dict(values: dict[str, Any]) -> TrainConfig:
+        """From `{"task": {"name": …, option: …}, "credit": {"name": …, …}, "model": …, "seed": …, "train": {…}}`: what a
+        config file, `--set` and a run's config.json look like. A bare name may stand for {"name": name}."""
+        known = ("task", "credit", "model", "seed", "train")
+        for name in values:
+            if name not in known:
+                raise unknown_name("configuration key", name, known)
+        task, credit = _named(values.get("task", {}), "task"), _named(values.get("credit", {}), "credit")
+        train = values.get("train", {})
+        if not isinstance(train, dict):
+            raise GearError(f"train={train!r}: must be a table of options, such as train.steps=100.")
+        options = {f.name for f in fields(TrainOptions)}
+        for name in train:
+            if name not in options:
+                raise unknown_name("train option", name, options)
+        seed = values.get("seed", 0)
+        if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+            raise GearError(f"seed={seed!r}: must be a whole number, at least 0.")
+        return TrainConfig(
+            task=task.pop("name", "workshop"),
+            task_options=task,
+            model=values.get("model"),
+            credit=credit.pop("name", "gear"),
+            credit_options=credit,
+            seed=seed,
+            train=TrainOptions(**train),
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The inverse of `from_dict`."""
+        return {
+            "task": {"name": self.task, **self.task_options},
+            "model": self.model,
+            "credit": {"name": self.credit, **self.credit_options},
+            "seed": self.seed,
+            "train": asdict(self.train),
+        }
+
+
+def _named(value: Any, what: str) -> dict[str, Any]:
+    if isinstance(value, str):
+        return {"name": value}
+    if not isinstance(value, dict):
+        raise GearError(f"{what}={value!r}: must be a name or a table with a name and options.")
+    return dict(value)
