@@ -82,8 +82,8 @@ def test_small_divergence_stays_uniform_instead_of_amplified():
 
 
 def test_negative_rounding_of_a_divergence_counts_as_zero():
-    got = credit("turn_segments", one_pair([-1e-7, 0.3, -0.2]), direction="outcome")
-    expected = credit("turn_segments", one_pair([0.0, 0.3, 0.0]), direction="outcome")
+    got = credit("token", one_pair([-1e-7, 0.3, -0.2]), direction="outcome")
+    expected = credit("token", one_pair([0.0, 0.3, 0.0]), direction="outcome")
     assert torch.equal(got.weights, expected.weights)
 
 

@@ -96,8 +96,19 @@ def test_a_group_of_one_is_fine_where_the_group_is_not_asked():
 
 
 def test_equal_rewards_have_no_advantage_to_the_last_bit():
-    for reward in (0.1, 0.3, 1e9):
-        rewards = torch.tensor([reward] * 3, dtype=torch.float64)  # the mean of three equal numbers may round
-        rollouts = Rollouts(torch.ones(3, 2, dtype=torch.bool), rewards, torch.tensor([1, 1, 1]))
-        assert (credit("grpo", rollouts).advantages == 0).all()
-        assert (credit("dr_grpo", rollouts).advantages == 0).all()
+    for reward in (0.1, 0.3, 1e9):  # the mean of three equal numbers may round
+        rewards = torch.tensor([reward] * 3 + [0.0, 1.0, 2.0, 3.0], dtype=torch.float64)
+        rollouts = Rollouts(torch.ones(7, 2, dtype=torch.bool), rewards, torch.tensor([1, 1, 1, 0, 0, 0, 0]))
+        assert (credit("grpo", rollouts).advantages[:3] == 0).all()
+        assert (credit("dr_grpo", rollouts).advantages[:3] == 0).all()
+
+
+def test_the_order_of_a_group_does_not_matter_to_the_last_bit():
+    generator = torch.Generator().manual_seed(0)
+    rewards = torch.randn(64, generator=generator, dtype=torch.float64)  # their sum rounds differently in each order
+    rollouts = Rollouts(torch.ones(64, 1, dtype=torch.bool), rewards, torch.arange(64) % 2)
+    advantages = credit("grpo", rollouts).advantages
+    for _ in range(20):
+        order = torch.randperm(64, generator=generator)
+        permuted = Rollouts(rollouts.action_mask, rewards[order], rollouts.group_ids[order])
+        assert torch.equal(credit("grpo", permuted).advantages, advantages[order])

@@ -47,8 +47,7 @@ def peaks(d: Tensor, actions: ActionTokens, tau_kl: float) -> Tensor:
     """
     infinity = float("inf")
     previous = d.roll(1, 1).masked_fill_(actions.turn_starts, -infinity)
-    no_next = (actions.turn_starts | ~actions.valid).roll(-1, 1)
-    no_next[:, -1] = True
+    no_next = (actions.turn_starts | ~actions.valid).roll(-1, 1)  # the last column gets the first, always True
     following = d.roll(-1, 1).masked_fill_(no_next, -infinity)
     return (d >= tau_kl) & (d > previous) & (d >= following) & actions.valid
 

@@ -64,5 +64,10 @@ class Workshop(Task):
         """For `trl.GRPOTrainer(environment_factory=task.environment)`."""
         return WorkshopEnvironment()
 
+    def answer_reward(self, order: str, completion: list[dict]) -> float:
+        """The reward of a conversation as TRL hands it over: messages, the last one with the answer."""
+        said = str(completion[-1]["content"]).split()
+        return float(len(said) >= 2 and said[-2:] == ["answer", Order.parse(order).gold_answer])
+
     def default_model(self) -> str:
         return str(MODEL)
