@@ -10,6 +10,8 @@ import gear_rl
 from gear_rl import Credit, Rollouts, credit
 from gear_rl.methods import METHODS
 from gear_rl.methods.base import Method
+from gear_rl.rollouts import ActionTokens
+from gear_rl.weights import preserve_mass, row_quantile, token_advantages
 
 
 def one_pair(reverse_kl, entropy=None, teacher_minus_student=None, turns=None, rewards=(1.0, 0.0)) -> Rollouts:
@@ -100,6 +102,27 @@ def test_oracle_weights_what_deserves_it():
 def test_opd_reads_no_reward():
     rollouts = one_pair([1.0, 1.0, 1.0], teacher_minus_student=[0.5, -3.0, 5.0])
     assert credit("opd", rollouts).advantages.tolist() == [[0.5, -2.0, 2.0]] * 2
+
+
+def test_even_weights_give_the_advantage_bit_for_bit_whatever_the_mix():
+    advantage, even = torch.randn(5, generator=torch.Generator().manual_seed(0)), torch.ones(5, 3)
+    for step in range(1000):
+        assert torch.equal(token_advantages(advantage, even, step / 999), advantage[:, None] * even)
+
+
+def test_quantile_is_torchs_over_the_action_tokens():
+    g = torch.Generator().manual_seed(0)
+    mask = torch.rand(6, 30, generator=g) < 0.6
+    mask[3] = False
+    values, actions = torch.rand(6, 30, generator=g, dtype=torch.float64), ActionTokens(mask, None)
+    for q in (0.01, 0.3, 0.5, 0.95, 1.0):
+        expected = [row[m].quantile(q).item() if m.any() else 0.0 for row, m in zip(values, mask, strict=True)]
+        assert row_quantile(actions.pack(values), actions, q).tolist() == pytest.approx(expected)
+
+
+def test_a_rollout_without_action_tokens_stays_finite_inside_too():
+    actions = ActionTokens(torch.tensor([[True, True], [False, False]]), None)
+    assert preserve_mass(torch.tensor([[1.0, 3.0], [1.0, 1.0]]), actions).tolist() == [[0.5, 1.5], [1.0, 1.0]]
 
 
 def random_rollouts(dtype: torch.dtype, device: str = "cpu", B: int = 8, T: int = 40) -> Rollouts:

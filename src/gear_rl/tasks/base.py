@@ -1,13 +1,45 @@
-"""What a task offers: rows, an episode per rollout, a verdict. Tasks know nothing of credit, and nothing of an engine."""
+"""What a task offers: rows, an episode per rollout, a verdict. Tasks know nothing of credit, and nothing of an engine.
+
+    task = make_task("gsm8k", data="...", hint="solution")       options are the task's dataclass fields
+    rows = task.rows("test", None)                               None: the whole set
+    episode = task.episode(row)                                  a fresh world for one rollout
+    reply = episode.reply(turn)                                  turn by turn, until None
+    verdict = task.verdict(row, Transcript(...))                 what it was worth
+
+**A row** is a flat dict with these keys, and whatever else the task needs:
+
+    prompt      list of messages, {"role", "content"}: what the policy reads
+    hint        text, what the teacher reads beside the prompt; made from the ground truth in the form the option `hint`
+                names ("answer", "solution" or "gold_calls": `Task.hint_forms` lists what the task has)
+    answer      the ground truth as text (JSON text where it has structure)
+    id          text, the same in every run: results are filed and resumed under it
+    category    text; evaluation reports by it
+    tools       JSON text of this row's tool schemas, where they differ from row to row; else `Task.tools` holds for all
+
+Rows pass through Arrow on their way into training: all rows have the same keys, and anything nested (tools, gold calls, a
+database) goes in as JSON text.
+
+**Which method to write.** A task of one turn derives from `SingleTurn` and writes `rows` and `judge(row, completion)`.
+A task with a world writes `rows`, `episode` and `verdict(row, transcript)`, and finds what happened in `transcript.turns`
+or in `transcript.episode`, the very object that was played. Tasks that label single tokens (`Verdict.decisions`) write
+`judge(row, completion)` and get the completion with special tokens kept.
+`reference(row)` and `empty(row)` let `gear eval --check` prove that gold scores 100 % and nothing scores 0 %.
+"""
 
 from __future__ import annotations
 
+import random
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
+from gear_rl.errors import GearError
+
 Row = dict[str, Any]
-"""One problem: `prompt` (a list of chat messages), `hint` (the ground truth as text) and whatever else the task needs."""
+"""One problem; the keys are listed above."""
+Message = dict[str, Any]
+"""{"role": …, "content": …}, as chat templates read it."""
 
 
 @dataclass(frozen=True)
@@ -20,13 +52,41 @@ class Verdict:
     """True success: every decision was right. A lucky rollout has reward without it."""
     decisions: list[int] = field(default_factory=list)
     """Per token of the completion: +1 a right decision, −1 a wrong one, 0 none. Empty where the task cannot know."""
+    channels: dict[str, float] = field(default_factory=dict)
+    """The parts the reward is made of, by name (format, correctness, …), as they were before they were added up."""
+    turn_rewards: list[float] | None = None
+    """A reward per turn of the policy, where the task has one; as many as there were turns."""
+    first_wrong: int | None = None
+    """The first turn (from 0) that went wrong. None: no turn did, or the task cannot know."""
+    malformed: int = 0
+    """Tool calls that could not be read."""
+    trivially_passable: bool = False
+    """Doing nothing passes this problem too: a success here says little. Evaluation counts these apart."""
 
 
 class Episode(Protocol):
     """One rollout's world, driven turn by turn."""
 
-    def reply(self, turn: str) -> str | None:
-        """What the environment answers to the policy's `turn` (decoded, end mark cut off). None: the episode is over."""
+    def reply(self, turn: str) -> str | list[Message] | None:
+        """What the environment answers to the policy's `turn` (decoded, end mark cut off).
+
+        A string is one tool message. A list of messages is for everything else: a tool message per call where there were
+        several, a user who speaks. None: the episode is over.
+        """
+
+
+@dataclass
+class Transcript:
+    """What one rollout said, however it was sampled: locally, through an endpoint, or from a script."""
+
+    completion: str
+    """All that follows the prompt, the environment's words included; special tokens kept where there were any."""
+    turns: list[str]
+    """The policy's own turns, end marks cut off."""
+    episode: Episode | None = None
+    """The world they were played in, as it was left."""
+    cut_off: bool = False
+    """The last turn ran into a limit before its end."""
 
 
 class Task(ABC):
@@ -34,25 +94,97 @@ class Task(ABC):
 
     name: ClassVar[str]
     summary: ClassVar[str]
+    splits: ClassVar[tuple[str, ...]] = ("train", "test")
+    """What `rows` can give. "train" and "test" are what training uses."""
+    hint_forms: ClassVar[tuple[str, ...]] = ()
+    """What the option `hint` may be, the first the default. Empty: the task has one form only, and no such option."""
     hint_template: str = "{prompt}\n\n{hint}"
     """How the teacher's prompt is made from the last user message and the hint. Shown in every run's config."""
+    tools: list[dict[str, Any]] | None = None
+    """JSON schemas ({"type": "function", "function": {…}}) the chat template is given as `tools=`, for every row."""
     max_turns: int = 1
     max_turn_tokens: int = 256
+    concurrent_replies: int = 1
+    """Episodes of a batch answered at once, in threads. More than 1 is for worlds that wait: a user behind an endpoint."""
     judge_knows_decisions: bool = False
     """Whether verdicts say which decisions were wrong: what the `oracle` control needs."""
 
     @abstractmethod
-    def rows(self, split: str, count: int, seed: int = 0) -> list[Row]:
-        """`count` problems of "train" or "test"; the same arguments always give the same rows."""
+    def rows(self, split: str, count: int | None, seed: int = 0) -> list[Row]:
+        """`count` problems of a split; the same arguments always give the same rows. None: the whole set (a task that
+        generates its problems says how many that is). "train" is shuffled by `seed` and goes round again, shuffled anew,
+        when `count` exceeds the set; any other split gives each problem at most once. `choose` does just that."""
 
     @abstractmethod
     def episode(self, row: Row) -> Episode:
         """A fresh world for one rollout of `row`."""
 
-    @abstractmethod
     def judge(self, row: Row, completion: str) -> Verdict:
         """The verdict on a whole completion, environment's words included, special tokens kept."""
+        raise GearError(f"task {type(self).__name__} has no `judge`: write it, or `verdict`.")
+
+    def verdict(self, row: Row, transcript: Transcript) -> Verdict:
+        """The verdict on a finished rollout: what evaluation and training call."""
+        return self.judge(row, transcript.completion)
+
+    def reference(self, row: Row) -> str | list[str]:
+        """A rollout that must score 100 %: a whole completion (a str, judged by `judge`) or the policy's turns (a list,
+        played against a fresh `episode`)."""
+        raise GearError(f"task {type(self).__name__} has no `reference`, so its judge cannot be checked.")
+
+    def empty(self, row: Row) -> str | list[str]:
+        """A rollout that does nothing, in the same form: it must score 0 %, or the problem is trivially passable."""
+        return [""]
 
     def default_model(self) -> str | None:
         """A model that comes with the task, or None."""
         return None
+
+    def close(self) -> None:
+        """End processes and connections the task holds. May be called twice; a later call opens them again."""
+
+
+class Over:
+    """The episode of a task that ends with the policy's first turn."""
+
+    def reply(self, turn: str) -> None:
+        return None
+
+
+class SingleTurn(Task):
+    """A task of one question and one answer. Write `rows` and `judge(row, completion)`; `completion` is the answer."""
+
+    def episode(self, row: Row) -> Episode:
+        return Over()
+
+    def verdict(self, row: Row, transcript: Transcript) -> Verdict:
+        return self.judge(row, transcript.turns[-1] if transcript.turns else transcript.completion)
+
+
+def replay(task: Task, row: Row, said: str | Sequence[str]) -> Verdict:
+    """The verdict on what was written beforehand: `Task.reference`, `Task.empty`, a dialogue on record."""
+    if isinstance(said, str):
+        return task.judge(row, said)
+    episode, turns = task.episode(row), list(said)
+    for i, turn in enumerate(turns):
+        if episode.reply(turn) is None and i + 1 < len(turns):
+            raise GearError(
+                f"task {type(task).__name__}, {row.get('id', 'a row')}: the episode ended after turn {i} of {len(turns)}."
+            )
+    return task.verdict(row, Transcript("\n".join(turns), turns, episode))
+
+
+def choose(rows: Sequence[Row], split: str, count: int | None, seed: int) -> list[Row]:
+    """`count` of a set's rows by the rule of `Task.rows`. A part of an evaluation set is drawn evenly over the whole set
+    (files are often sorted by topic), and keeps its order."""
+    if split == "train":
+        drawn: list[Row] = []
+        wanted, lap = len(rows) if count is None else count, 0
+        while len(drawn) < wanted:
+            order = random.Random(f"{seed}-{lap}").sample(range(len(rows)), len(rows))
+            drawn += [rows[i] for i in order[: wanted - len(drawn)]]
+            lap += 1
+        return drawn
+    if count is None or count >= len(rows):
+        return list(rows)
+    return [rows[i] for i in sorted(random.Random(str(seed)).sample(range(len(rows)), count))]
