@@ -99,6 +99,12 @@ def test_oracle_weights_what_deserves_it():
     assert c.weights[2].tolist() == [1.0, 1.0, 1.0]
 
 
+def test_oracle_is_grpo_to_the_last_bit_where_nothing_qualifies():
+    rollouts = Rollouts(torch.ones(2, 3, dtype=torch.bool), torch.tensor([1.0, 0.0], dtype=torch.float64),
+                        torch.tensor([0, 0]), signals={"decision": torch.zeros(2, 3)})  # fmt: skip
+    assert torch.equal(credit("oracle", rollouts).advantages, credit("grpo", rollouts).advantages)
+
+
 def test_opd_reads_no_reward():
     rollouts = one_pair([1.0, 1.0, 1.0], teacher_minus_student=[0.5, -3.0, 5.0])
     assert credit("opd", rollouts).advantages.tolist() == [[0.5, -2.0, 2.0]] * 2

@@ -19,6 +19,7 @@ COMMANDS = {
     "train": "train an agent; with no arguments, the embedded model on the embedded task",
     "eval": "score a model on a task, sampled and greedy, with intervals",
     "credit": "assign credit to saved rollouts with any method",
+    "compare": "methods × seeds on one task: paired intervals, controls, headroom",
     "methods": "what methods there are, what each needs and costs",
     "doctor": "versions, devices, self-checks: what to paste in a bug report",
 }

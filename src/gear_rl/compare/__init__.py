@@ -1,0 +1,1 @@
+"""`gear compare`: methods × seeds on one task, equal compute, paired statistics, controls."""

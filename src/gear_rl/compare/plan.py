@@ -1,0 +1,100 @@
+"""What a comparison is made of: which runs, in which folders, and that a folder never mixes two comparisons."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gear_rl.config import TrainConfig
+from gear_rl.errors import GearError
+from gear_rl.methods import find_method
+from gear_rl.run_folder import write_json
+
+FORMAT = 1
+FIRST_TUNING_SEED = 1000
+"""Learning rates are chosen on seeds from here on, which the comparison itself never uses."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that decides the result. Stored in the folder; a folder with another plan is refused."""
+
+    methods: list[str]
+    seeds: int
+    learning_rates: list[float]
+    tuning_seeds: int
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Task, model and train options common to all runs, as in a config file; `credit` holds options by method."""
+
+    def __post_init__(self) -> None:
+        if len(self.methods) < 2 or len(set(self.methods)) < len(self.methods):
+            raise GearError(f"--credit {','.join(self.methods)}: name two or more different methods.")
+        if self.seeds < 2:
+            raise GearError(f"--seeds {self.seeds}: a comparison needs at least 2 (5 or more to conclude anything).")
+        if not self.learning_rates or any(not 0 < rate < 1 for rate in self.learning_rates):
+            raise GearError(f"--learning-rates {self.learning_rates}: give one or more numbers between 0 and 1.")
+        options = self.settings.get("credit", {})
+        if not isinstance(options, dict):
+            raise GearError("credit settings are by method here: --set credit.gear.alpha=4.")
+        for method in options:
+            if method not in self.methods:
+                raise GearError(f"--set credit.{method}.…: {method} is not among the methods compared.")
+        for method in self.methods:
+            find_method(method)
+            self.config(method, self.learning_rates[0], 0)  # every setting is checked before anything runs
+
+    @property
+    def baseline(self) -> str:
+        return "grpo" if "grpo" in self.methods else self.methods[0]
+
+    def config(self, method: str, learning_rate: float, seed: int) -> TrainConfig:
+        settings = {name: value for name, value in self.settings.items() if name != "credit"}
+        train = {"record_every": 10**9, **settings.get("train", {}), "learning_rate": learning_rate}
+        credit = {"name": method, **self.settings.get("credit", {}).get(method, {})}
+        return TrainConfig.from_dict({**settings, "seed": seed, "credit": credit, "train": train})
+
+    def tuning_jobs(self) -> list[Job]:
+        if len(self.learning_rates) == 1:
+            return []
+        seeds = range(FIRST_TUNING_SEED, FIRST_TUNING_SEED + self.tuning_seeds)
+        return [Job(m, rate, s) for s in seeds for rate in self.learning_rates for m in self.methods]
+
+    def comparison_jobs(self, rates: dict[str, float]) -> list[Job]:
+        return [Job(m, rates[m], s) for s in range(self.seeds) for m in self.methods]
+
+
+@dataclass(frozen=True)
+class Job:
+    method: str
+    learning_rate: float
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.method}-{self.learning_rate:g}-{self.seed}"
+
+
+def open_folder(path: Path, plan: Plan | None) -> Plan:
+    """Begin a comparison in `path`, or go on with the one that is there (`plan` None, or the same)."""
+    file = path / "compare.json"
+    if file.is_file():
+        try:
+            stored = json.loads(file.read_text())
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise GearError(f"{file} is damaged: {error}.") from None
+        if not isinstance(stored, dict) or stored.pop("format", None) != FORMAT:
+            raise GearError(f"{file} was written by another version; this one reads format {FORMAT}.")
+        found = Plan(**stored)
+        if plan is not None and plan != found:
+            differing = [name for name, value in asdict(plan).items() if value != asdict(found)[name]]
+            raise GearError(f"{path} holds another comparison ({', '.join(differing)} differ). Give another --out.")
+        return found
+    if plan is None:
+        raise GearError(f"{path} holds no comparison to go on with: it has no compare.json.")
+    if path.exists() and any(path.iterdir()):
+        raise GearError(f"{path} exists and is not a comparison. Give another --out.")
+    path.mkdir(parents=True, exist_ok=True)
+    write_json(file, {"format": FORMAT, **asdict(plan)})
+    return plan

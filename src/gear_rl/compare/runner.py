@@ -1,0 +1,68 @@
+"""Runs the jobs of a plan in parallel processes. Every job is an ordinary run folder: killed, it resumes exactly."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from gear_rl.compare.plan import Job, Plan
+
+
+class Quiet:
+    """The progress of one job among many: none of its own."""
+
+    def line(self, text: str) -> None: ...
+    def step(self, step: int, logs: dict[str, float]) -> None: ...
+    def summary(self, evaluation: dict[str, Any], folder: Any) -> None: ...
+
+    @contextlib.contextmanager
+    def progress(self, total: int, done: int) -> Iterator[None]:
+        yield
+
+
+def run_job(work: tuple[Plan, Job, Path]) -> Job:
+    """Train one job to its end, or go on where it was interrupted. Runs in a worker process."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    from gear_rl.run_folder import RunFolder
+    from gear_rl.training import prepare, run
+
+    plan, job, parent = work
+    config = plan.config(job.method, job.learning_rate, job.seed)
+    task, model = prepare(config)
+    path = parent / job.name
+    folder = RunFolder.open(path)[0] if (path / "config.json").is_file() else RunFolder.create(path, config.as_dict())
+    began = time.time()
+    run(config, folder, task, model, Quiet())
+    seconds = path / "seconds.json"
+    spent = json.loads(seconds.read_text()) if seconds.is_file() else 0.0
+    seconds.write_text(json.dumps(spent + time.time() - began))
+    return job
+
+
+def is_finished(path: Path) -> bool:
+    evaluation = path / "evaluation.json"
+    return evaluation.is_file() and "after" in json.loads(evaluation.read_text())
+
+
+def run_all(plan: Plan, jobs: list[Job], folder: Path, workers: int, told: Callable[[int, int, Job], None]) -> None:
+    """All jobs that are not finished yet. `told(done, of, job)` after each."""
+    runs = folder / "runs"
+    runs.mkdir(exist_ok=True)
+    left = [job for job in jobs if not is_finished(runs / job.name)]
+    done = len(jobs) - len(left)
+    if not left:
+        return
+    os.environ["OMP_NUM_THREADS"] = "1"  # inherited: one core per worker, or the workers would fight over cores
+    with multiprocessing.get_context("spawn").Pool(min(workers, len(left))) as pool:
+        for job in pool.imap_unordered(run_job, [(plan, job, runs) for job in left]):
+            done += 1
+            told(done, len(jobs), job)

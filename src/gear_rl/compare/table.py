@@ -1,0 +1,104 @@
+"""The verdict for people: 80 columns for the terminal, Markdown for a page. Says "no difference found" when that is so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+CONTROLS = {"shuffled_outcomes": "outcomes shuffled inside each group", "wrong_hint": "another problem's hint"}
+
+
+def _points(value: float) -> str:
+    return f"{100 * value:+.1f}"
+
+
+def verdict(cell: dict[str, Any], smallest: float) -> str:
+    """One method against the baseline, in words."""
+    low, high = cell["difference_interval"]
+    if low <= 0 <= high:
+        need = cell["seeds_for_5_points"]
+        hint = f"; {need} seeds would show 5 points" if need else ""
+        return f"no difference found{hint}"
+    word = "better" if low > 0 else "worse"
+    caution = f", p {cell['p_holm']:.3f}" + (
+        f" (smallest possible {smallest:.3f})" if cell["p"] <= smallest * 1.001 else ""
+    )
+    return word + caution
+
+
+def text(summary: dict[str, Any]) -> str:
+    seeds, base = summary["plan"]["seeds"], summary["baseline"]
+    lines = [
+        f"true success on unseen problems, sampled; {seeds} seeds, mean and 95 % interval, in points",
+        "",
+        f"{'method':19s} {'lr':7s} {'sampled':>7s}  {'interval':11s} {'greedy':>6s} {'area':>5s} "
+        f"{'vs ' + base:>8s}  {'interval':13s}",
+    ]
+    for row in summary["rows"]:
+        cell = row["success"]
+        low, high = (100 * x for x in cell["interval"])
+        line = f"{row['method']:19s} {row['learning_rate']:<7.2g} {100 * cell['mean']:7.1f}  {low:4.1f}–{high:<6.1f}"
+        line += f" {100 * row['greedy']['mean']:6.1f} {100 * row['area']['mean']:5.1f}"
+        if row["method"] != base:
+            low, high = (_points(x) for x in cell["difference_interval"])
+            line += f" {_points(cell['difference']):>8s}  {low}…{high}"
+        lines.append(line)
+    lines.append("")
+    for row in summary["rows"]:
+        if row["method"] == base:
+            continue
+        said = verdict(row["success"], summary["smallest_p"])
+        share = row["success"].get("share_of_headroom")
+        of_headroom = (
+            f"; {100 * share:.0f} % of the headroom" if share is not None and row["method"] != "oracle" else ""
+        )
+        collapsed = f"; {row['collapsed']} of {seeds} seeds collapsed" if row["collapsed"] else ""
+        lines.append(f"{row['method']:19s} {said}{of_headroom}{collapsed}")
+    if summary["headroom"]:
+        lines.append(f"\nheadroom (oracle − {base}): {_points(summary['headroom']['success'])} points")
+    shares = {row["method"]: row["success"].get("share_of_headroom") for row in summary["rows"]}
+    for control, what in CONTROLS.items():
+        if shares.get(control) is not None:
+            lines.append(f"left with {what}: {100 * shares[control]:.0f} % of the headroom — distillation, not credit")
+    first = summary["rows"][0]
+    lines.append(f"compute: {first['rollouts']} rollouts per run for every method; seconds per run and extra passes:")
+    cost = [
+        f"{r['method']} {r['seconds']:.0f} s (+{r['extra_forwards']}f+{r['extra_backwards']}b)" for r in summary["rows"]
+    ]
+    for i in range(0, len(cost), 3):
+        lines.append("  " + ", ".join(cost[i : i + 3]))
+    if summary["smallest_p"] > 0.05:
+        lines.append(
+            f"with {seeds} seeds the permutation test cannot go below p = {summary['smallest_p']:.3f}: use 6 or more."
+        )
+    return "\n".join(lines)
+
+
+def markdown(summary: dict[str, Any]) -> str:
+    base = summary["baseline"]
+    lines = [
+        f"| method | lr | true success, sampled | greedy | reward | area | vs {base} | p (Holm) | headroom | collapsed |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in summary["rows"]:
+        cell = row["success"]
+        low, high = (100 * x for x in cell["interval"])
+        numbers = [f"{100 * row[m]['mean']:.1f}" for m in ("greedy", "reward", "area")]
+        if row["method"] == base:
+            against = ["", "", ""]
+        else:
+            a, b = (_points(x) for x in cell["difference_interval"])
+            share = cell.get("share_of_headroom")
+            against = [
+                f"{_points(cell['difference'])} ({a}…{b})",
+                f"{cell['p_holm']:.3f}",
+                f"{100 * share:.0f} %" if share is not None else "",
+            ]
+        cells = [
+            row["method"],
+            f"{row['learning_rate']:g}",
+            f"{100 * cell['mean']:.1f} ({low:.1f}–{high:.1f})",
+            *numbers,
+            *against,
+        ]
+        lines.append("| " + " | ".join([*cells, f"{row['collapsed']}/{summary['plan']['seeds']}"]) + " |")
+    return "\n".join(lines) + "\n"
