@@ -9,8 +9,9 @@ from typing import Any
 
 from gear_rl.config import TrainConfig
 from gear_rl.errors import GearError
-from gear_rl.methods import find_method
+from gear_rl.methods import method
 from gear_rl.run_folder import write_json
+from gear_rl.tasks import make_task
 
 FORMAT = 1
 FIRST_TUNING_SEED = 1000
@@ -38,12 +39,13 @@ class Plan:
         options = self.settings.get("credit", {})
         if not isinstance(options, dict):
             raise GearError("credit settings are by method here: --set credit.gear.alpha=4.")
-        for method in options:
-            if method not in self.methods:
-                raise GearError(f"--set credit.{method}.…: {method} is not among the methods compared.")
-        for method in self.methods:
-            find_method(method)
-            self.config(method, self.learning_rates[0], 0)  # every setting is checked before anything runs
+        for name in options:
+            if name not in self.methods:
+                raise GearError(f"--set credit.{name}.…: {name} is not among the methods compared.")
+        for name in self.methods:  # every setting is checked before anything runs
+            config = self.config(name, self.learning_rates[0], 0)
+            method(config.credit, **config.credit_options)
+            make_task(config.task, **config.task_options)
 
     @property
     def baseline(self) -> str:

@@ -1,8 +1,8 @@
 """Paired statistics for few seeds. scipy does the work; the choices are stated here and tested on simulated data.
 
 - **Interval of a mean difference**: from ten seeds on the expanded percentile bootstrap (Hesterberg 2015), below that
-  Student's. A bootstrap cannot look beyond its data: at n = 5 the plain percentile interval covers about 84 % instead of 95 %, the
-  expanded one 89 %, Student's 95 % (tests/compare/test_statistics.py measures it).
+  Student's. A bootstrap cannot look beyond its data: at n = 5 the plain percentile interval covers about 84 % instead of
+  95 %, the expanded one 89 %, Student's 95 % (tests/compare/test_statistics.py measures it).
 - **Test**: sign-flip permutation of the paired differences, exact (all 2ⁿ flips). With n seeds its smallest two-sided p is
   2 / 2ⁿ: five seeds can never reach 0.05, which is said rather than hidden.
 - **Several comparisons**: Holm.

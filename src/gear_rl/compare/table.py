@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 CONTROLS = {"shuffled_outcomes": "outcomes shuffled inside each group", "wrong_hint": "another problem's hint"}
@@ -70,7 +71,12 @@ def text(summary: dict[str, Any]) -> str:
         lines.append(
             f"with {seeds} seeds the permutation test cannot go below p = {summary['smallest_p']:.3f}: use 6 or more."
         )
-    return "\n".join(lines)
+    return "\n".join(part for line in lines for part in (_wrapped(line) or [""]))
+
+
+def _wrapped(line: str) -> list[str]:
+    """Sentences to 80 columns, continued under the method's verdict; table rows fit as they are."""
+    return textwrap.wrap(line, 80, subsequent_indent=" " * 20) if len(line) > 80 else [line]
 
 
 def markdown(summary: dict[str, Any]) -> str:

@@ -1,0 +1,133 @@
+"""`gear compare` as a user runs it: small, real, killed halfway, resumed to the same table; and the verdict's arithmetic."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gear_rl.compare.plan import Plan, open_folder
+from gear_rl.compare.results import summarise
+from gear_rl.compare.table import markdown, text
+from gear_rl.errors import GearError
+
+GEAR = [sys.executable, "-m", "gear_rl.cli", "compare"]
+SMALL = ["--credit", "grpo,oracle", "--seeds", "2", "--learning-rates", "3e-4,6e-4", "--set", "task.steps=4"]
+SMALL += [
+    "--set",
+    "train.steps=6",
+    "--set",
+    "train.prompts=2",
+    "--set",
+    "train.generations=4",
+    "--set",
+    "train.eval_rows=40",
+]
+SMALL += ["--set", "train.checkpoint_every=2", "--workers", "2"]
+
+
+def without_clock(folder: Path) -> dict:
+    summary = json.loads((folder / "summary.json").read_text())
+    for row in summary["rows"]:
+        del row["seconds"]
+    return summary
+
+
+@pytest.mark.slow
+def test_killed_halfway_and_resumed_to_the_same_table(tmp_path):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    done = subprocess.run([*GEAR, *SMALL, "--out", str(whole)], capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert "grpo" in done.stdout and "headroom" in done.stdout and "cannot go below p = 0.500" in done.stdout
+    process = subprocess.Popen(
+        [*GEAR, *SMALL, "--out", str(killed)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    while not list(killed.glob("runs/*/checkpoints/*/complete.json")) and process.poll() is None:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)  # the parent and its workers at once
+    process.wait()
+    assert not (killed / "summary.json").exists()
+    done = subprocess.run([*GEAR, "--resume", str(killed)], capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert without_clock(killed) == without_clock(whole)
+    assert (killed / "summary.md").read_text() == (whole / "summary.md").read_text()
+
+
+def fake_run(folder: Path, name: str, success: float, area: float) -> None:
+    """A finished run folder with given results: the summary's arithmetic is checked on numbers known beforehand."""
+    run = folder / "runs" / name
+    run.mkdir(parents=True)
+    scores = {"success": success, "reward": min(1.0, success + 0.2), "success_interval": [0, 1], "n": 100}
+    (run / "evaluation.json").write_text(json.dumps({"before": {}, "after": {"sampled": scores, "greedy": scores}}))
+    (run / "metrics.jsonl").write_text("".join(json.dumps({"step": i + 1, "success": area}) + "\n" for i in range(30)))
+    (run / "config.json").write_text(json.dumps({"train": {"prompts": 4, "generations": 8}}))
+
+
+def test_verdict_on_known_numbers(tmp_path):
+    plan = Plan(
+        ["grpo", "gear", "shuffled_outcomes", "token", "oracle"], seeds=6, learning_rates=[3e-4], tuning_seeds=1
+    )
+    noise = [0.01, -0.01, 0.02, -0.02, 0.0, 0.005]
+    for seed in range(6):
+        for method, mean in {"grpo": 0.3, "gear": 0.7, "shuffled_outcomes": 0.5, "oracle": 0.8}.items():
+            fake_run(
+                tmp_path, f"{method}-0.0003-{seed}", mean + noise[seed] * (1 if method == "grpo" else -1), mean - 0.1
+            )
+        fake_run(tmp_path, f"token-0.0003-{seed}", 0.3 + 3 * noise[-seed], 0.2)
+    summary = summarise(plan, tmp_path, dict.fromkeys(plan.methods, 3e-4), target=0.5)
+    rows = {row["method"]: row for row in summary["rows"]}
+    assert summary["headroom"]["success"] == pytest.approx(0.5, abs=0.01)
+    assert rows["gear"]["success"]["share_of_headroom"] == pytest.approx(0.8, abs=0.01)
+    assert rows["gear"]["success"]["p"] == pytest.approx(2 / 64) and rows["gear"]["success"]["p_holm"] == pytest.approx(
+        8 / 64
+    )
+    assert rows["gear"]["steps_to_target"] == 25 and rows["grpo"]["steps_to_target"] is None
+    assert rows["gear"]["rollouts"] == 30 * 32
+    said = text(summary)
+    assert "token               no difference found" in said and "seeds would show 5 points" in said
+    assert "left with outcomes shuffled inside each group: 40 % of the headroom" in said
+    assert all(len(line) <= 80 for line in said.splitlines()), max(said.splitlines(), key=len)
+    assert markdown(summary).count("\n") == 7 and "| gear | 0.0003 | 69.9" in markdown(summary)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (dict(methods=["gear"]), "two or more"),
+        (dict(methods=["gear", "grop"]), "Did you mean 'grpo'"),
+        (dict(seeds=1), "at least 2"),
+        (dict(learning_rates=[]), "learning-rates"),
+        (dict(settings={"credit": {"opd": {}}}), "not among the methods"),
+        (dict(settings={"credit": {"gear": {"alpah": 1}}}), "alpha"),
+        (dict(settings={"train": {"step": 1}}), "steps"),
+    ],
+)
+def test_plans_are_checked_before_anything_runs(change, message):
+    base = dict(methods=["grpo", "gear"], seeds=3, learning_rates=[1e-4], tuning_seeds=1, settings={})
+    with pytest.raises(GearError, match=message):
+        Plan(**{**base, **change})
+
+
+def test_a_folder_never_mixes_two_comparisons(tmp_path):
+    one = Plan(["grpo", "gear"], 3, [1e-4], 1, {})
+    assert open_folder(tmp_path / "c", one) == one == open_folder(tmp_path / "c", None)
+    with pytest.raises(GearError, match="seeds differ"):
+        open_folder(tmp_path / "c", Plan(["grpo", "gear"], 4, [1e-4], 1, {}))
+    with pytest.raises(GearError, match="no comparison to go on with"):
+        open_folder(tmp_path / "nothing", None)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").write_text("")
+    with pytest.raises(GearError, match="not a comparison"):
+        open_folder(tmp_path / "full", one)
+    (tmp_path / "c" / "compare.json").write_text("{")
+    with pytest.raises(GearError, match="damaged"):
+        open_folder(tmp_path / "c", None)
