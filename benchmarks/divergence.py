@@ -4,8 +4,7 @@
 
 Without a GPU it runs tiny shapes, which say nothing about speed on one. Definitions:
 
-    ceiling    TFLOP/s of an 8192³ bf16 matrix product of random numbers on this machine, measured in steady state right
-               before and right after each way, and the higher of the two taken: power limits move it by 15 %
+    ceiling    TFLOP/s of an 8192³ bf16 matrix product of random numbers on this machine, measured in turns with each way
     floor      4 N D V FLOPs (two heads, multiply and add) at that ceiling: no exact method runs faster
     of ceiling floor / measured time
     memory     peak beyond inputs and outputs
@@ -26,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from divergence_peers import FOUR, peers
+from divergence_peers import peers
 from torch import Tensor
 
 from gear_rl.scoring import Head, token_divergence
@@ -68,7 +67,7 @@ def draw(n: int, width: int, vocab: int, shared: bool, seed: int = 0) -> Problem
 
 
 def reference(problem: Problem, rows: Tensor) -> dict[str, Tensor]:
-    """The four numbers of some tokens in float64."""
+    """All numbers of some tokens in float64."""
     ids = problem.token_ids[rows, None]
 
     def log_softmax(hidden: Tensor, head: Head) -> Tensor:
@@ -78,46 +77,61 @@ def reference(problem: Problem, rows: Tensor) -> dict[str, Tensor]:
     log_p = log_softmax(problem.student_hidden, problem.student_head)
     log_q = log_softmax(problem.teacher_hidden, problem.teacher_head)
     p = log_p.exp()
-    values = ((p * (log_p - log_q)).sum(1), -(p * log_p).sum(1), log_p.gather(1, ids)[:, 0], log_q.gather(1, ids)[:, 0])
-    return dict(zip(FOUR, values, strict=True))
-
-
-def milliseconds(run: Callable[[], Any], warm_up: float = 0.2, measure: float = 0.3) -> float:
-    """Median time of one call in steady state, on the device's own clock."""
-    if not ON_GPU:
-        times = []
-        for _ in range(3):
-            start = time.perf_counter()
-            run()
-            times.append((time.perf_counter() - start) * 1e3)
-        return statistics.median(times)
-    run()
-    torch.cuda.synchronize()
-    start, calls = time.perf_counter(), 0
-    while time.perf_counter() - start < warm_up:
-        run()
-        torch.cuda.synchronize()
-        calls += 1
-    repeats = max(5, math.ceil(measure / warm_up * calls))
-    events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(repeats)]
-    for before, after in events:
-        before.record()
-        run()
-        after.record()
-    torch.cuda.synchronize()
-    return statistics.median(before.elapsed_time(after) for before, after in events)
+    q, log_m = log_q.exp(), torch.logaddexp(log_p, log_q) - math.log(2.0)
+    return {
+        "reverse_kl": (p * (log_p - log_q)).sum(1),
+        "entropy": -(p * log_p).sum(1),
+        "student_logprob": log_p.gather(1, ids)[:, 0],
+        "teacher_logprob": log_q.gather(1, ids)[:, 0],
+        "forward_kl": (q * (log_q - log_p)).sum(1),
+        "jensen_shannon": 0.5 * ((p * (log_p - log_m)).sum(1) + (q * (log_q - log_m)).sum(1)),
+    }
 
 
 class Ceiling:
-    """The matrix unit's rate, measured again around every candidate."""
+    """The matrix unit's own rate, measured in turns with a candidate.
+
+    A GPU at its power limit changes its clock by 15 % within seconds, so two rates compare only if they are taken in
+    the same seconds. Each turn is one call of the candidate and about as long a run of plain matrix products.
+    """
 
     def __init__(self) -> None:
         size = 8192 if ON_GPU else 512
-        self.flops = 2.0 * size**3
+        self.tera = 2.0 * size**3 / 1e12
         self.left, self.right = (torch.randn(size, size, device=DEVICE).to(DTYPE) for _ in range(2))
 
-    def tflops(self) -> float:
-        return self.flops / milliseconds(lambda: self.left @ self.right.T) / 1e9
+    def products(self, count: int) -> None:
+        for _ in range(count):
+            self.left @ self.right.T
+
+    def beside(self, run: Callable[[], Any], seconds: float = 0.8) -> tuple[float, float]:
+        """(milliseconds of one call of `run`, TFLOP/s of plain products in between), medians in steady state."""
+        run()
+        call, product = timed(run), timed(lambda: self.products(8)) / 8
+        count = max(1, min(round(call / product), round(50 / product)))
+        turn = call + count * product
+        for _ in range(max(2, round(300 / turn))):  # warm up: the clock settles within 0.3 s
+            run()
+            self.products(count)
+        calls, products = [], []
+        for _ in range(max(5, round(seconds * 1e3 / turn))):
+            calls.append(timed(run))
+            products.append(timed(lambda: self.products(count)) / count)
+        return statistics.median(calls), self.tera / statistics.median(products) * 1e3
+
+
+def timed(run: Callable[[], Any]) -> float:
+    """Milliseconds of one call, on the device's own clock."""
+    if not ON_GPU:
+        start = time.perf_counter()
+        run()
+        return (time.perf_counter() - start) * 1e3
+    before, after = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    before.record()
+    run()
+    after.record()
+    after.synchronize()
+    return before.elapsed_time(after)
 
 
 def memory_beyond_output(run: Callable[[], dict[str, Tensor]]) -> int | None:
@@ -136,16 +150,14 @@ def evaluate(name: str, problem: Problem, run: Callable[[], dict[str, Tensor]], 
     result = run()
     rows = torch.linspace(0, n - 1, min(n, 64), device=DEVICE).long()
     truth = reference(problem, rows)
-    errors = {key: float((result[key][rows].double() - truth[key]).abs().max()) for key in FOUR if key in result}
+    errors = {key: float((result[key][rows].double() - truth[key]).abs().max()) for key in result}
     again = run()
-    before = ceiling.tflops()
-    ms = milliseconds(run)
-    after = ceiling.tflops()
-    floor = 4.0 * n * width * problem.student_head.size / max(before, after) / 1e9
+    ms, tflops = ceiling.beside(run)
+    floor = 4.0 * n * width * problem.student_head.size / tflops / 1e9
     row: dict[str, Any] = {
         "way": name, "tokens": n, "width": width, "vocabulary": problem.student_head.size,
         "heads": "shared" if problem.shared else "separate",
-        "ms": ms, "ceiling_tflops": [before, after], "floor_ms": floor, "of_ceiling": floor / ms,
+        "ms": ms, "ceiling_tflops": tflops, "floor_ms": floor, "of_ceiling": floor / ms,
         "memory_bytes": memory_beyond_output(run), "max_error": errors,
         "same_bits_again": all(torch.equal(result[key], again[key]) for key in result) if result else None,
     }  # fmt: skip
@@ -184,7 +196,9 @@ def main() -> None:
     rows.append(evaluate("gear_rl chunked, 256 MiB", problem, ours(problem, backend="chunked"), ceiling))
     rows.append(evaluate("gear_rl naive twin", problem, ours(problem, backend="naive"), ceiling))
     padded = Head(problem.student_head.weight, vocab_size=vocab - 267)
-    masked = Problem(problem.student_hidden, problem.teacher_hidden, padded, padded, problem.token_ids % padded.size, 1.0, 1)
+    masked = Problem(
+        problem.student_hidden, problem.teacher_hidden, padded, padded, problem.token_ids % padded.size, 1.0, 1
+    )
     extra = ours(problem, extra=("forward_kl", "jensen_shannon"))
     if ON_GPU:
         rows.append(evaluate("gear_rl fused, 267 padded rows masked", masked, ours(masked), ceiling))
@@ -199,7 +213,12 @@ def main() -> None:
 
 def ours(problem: Problem, **options: Any) -> Callable[[], dict[str, Tensor]]:
     return lambda: token_divergence(
-        problem.student_hidden, problem.teacher_hidden, problem.student_head, problem.token_ids, problem.teacher_head, **options
+        problem.student_hidden,
+        problem.teacher_hidden,
+        problem.student_head,
+        problem.token_ids,
+        problem.teacher_head,
+        **options,
     ).items()
 
 

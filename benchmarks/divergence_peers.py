@@ -49,7 +49,9 @@ def _all_logits(problem: Problem) -> dict[str, Tensor]:
 
 def _trl(problem: Problem) -> list[Peer]:
     if importlib.util.find_spec("trl") is None:
-        return [Peer("in the manner of TRL's chunked log-prob (eager torch)", FOUR, lambda: _vocabulary_chunks(problem))]
+        return [
+            Peer("in the manner of TRL's chunked log-prob (eager torch)", FOUR, lambda: _vocabulary_chunks(problem))
+        ]
     from trl.kernels.chunked_divergence import ChunkedDivergenceFunction
     from trl.kernels.chunked_logprob import ChunkedLogProbFunction
 

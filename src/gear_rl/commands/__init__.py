@@ -14,6 +14,7 @@ EXTRA_OF = {
     "rich": "trl",
     "math-verify": "math",
     "tensorboard": "report",
+    "scipy": "report",
     "verl": "verl",
 }
 """Distribution → the extra of gear-rl that brings it; None: the core itself."""

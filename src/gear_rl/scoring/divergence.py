@@ -50,7 +50,8 @@ def token_divergence(
     check_inputs(student_hidden, teacher_hidden, student_head, teacher_head, token_ids, temperature, workspace, extra)
     if _same_head(student_head, teacher_head):
         teacher_head = student_head
-    vocab = student_head.size
+    if (vocab := student_head.size) == 0:
+        raise GearError("the head has no rows: an empty vocabulary has no distribution.")
     # Ids are judged together with the results, in one look at the device; until then they only must not be followed.
     safe_ids = token_ids.long().clamp(0, vocab - 1)
     problem = Problem(
@@ -95,7 +96,7 @@ def check_inputs(
         if hidden.shape[0] != n:
             raise GearError(f"{name} has {hidden.shape[0]} rows and student_hidden {n}: both read the same tokens.")
         if hidden.shape[1] != head.width:
-            raise GearError(f"{name} is {hidden.shape[1]} wide and the {side}'s head {head.width}: wrong head or layer.")
+            raise GearError(f"{name} is {hidden.shape[1]} wide, the {side}'s head {head.width}: wrong head or layer.")
         if hidden.dtype != head.weight.dtype:
             raise GearError(
                 f"{name} is {hidden.dtype} and the {side}'s head {head.weight.dtype}: convert one, "
@@ -113,11 +114,9 @@ def check_inputs(
         raise GearError(f"token_ids must be integers, not {token_ids.dtype}.")
     if student_head.size != teacher_head.size:
         raise GearError(
-            f"student and teacher have vocabularies of {student_head.size} and {teacher_head.size}: their distributions "
-            "can only be compared over the same tokens. If one is padded, give both a Head with vocab_size=."
+            f"student and teacher have vocabularies of {student_head.size} and {teacher_head.size}: distributions can "
+            "only be compared over the same tokens. If one is padded, give both a Head with vocab_size=."
         )
-    if student_head.size == 0:
-        raise GearError("the head has no rows: an empty vocabulary has no distribution.")
     if not (math.isfinite(temperature) and temperature > 0):
         raise GearError(f"temperature must be positive and finite, not {temperature}.")
     if workspace <= 0:
@@ -133,7 +132,7 @@ def raise_bad_row(problem: Problem, token_ids: Tensor, vocab: int, result: Diver
     if outside.any():
         row = int(outside.nonzero()[0])
         token = int(token_ids[row])
-        why = " −100 marks ignored labels: select the sampled tokens first, by the action mask." if token == -100 else ""
+        why = " −100 marks ignored labels: select sampled tokens first, by the action mask." if token == -100 else ""
         raise GearError(
             f"token_ids[{row}] = {token} is outside the vocabulary of {vocab} ({int(outside.sum())} such rows).{why}"
         )
@@ -141,18 +140,18 @@ def raise_bad_row(problem: Problem, token_ids: Tensor, vocab: int, result: Diver
         bad = ~hidden.isfinite().all(1)
         if bad.any():
             raise GearError(
-                f"{name} has NaN or Inf in row {int(bad.nonzero()[0])} ({int(bad.sum())} such rows): look for overflow in "
-                "the model's forward pass (float16?), or for padding positions without any attended token."
+                f"{name} has NaN or Inf in row {int(bad.nonzero()[0])} ({int(bad.sum())} such rows): look for overflow "
+                "in the model's forward pass (float16?), or for padding positions without any attended token."
             )
     for name, head in (("lm_head", problem.student_head), ("teacher_lm_head", problem.teacher_head)):
         for part, tensor in (("weight", head.weight), ("bias", head.bias)):
             if tensor is not None and not tensor[: head.size].isfinite().all():
                 entry = int((~tensor[: head.size].reshape(head.size, -1).isfinite().all(1)).nonzero()[0])
-                raise GearError(f"{name} {part} has NaN or Inf at vocabulary entry {entry}: a broken checkpoint or update.")
+                raise GearError(f"{name} {part} has NaN or Inf at entry {entry}: a broken checkpoint or update.")
     bad = ~torch.stack(list(result.items().values())).isfinite().all(0)
     raise GearError(
-        f"the logits of row {int(bad.nonzero()[0])} overflow float32 ({int(bad.sum())} such rows), though hidden states "
-        "and head are finite: their product is too large."
+        f"the logits of row {int(bad.nonzero()[0])} overflow float32 ({int(bad.sum())} such rows), though hidden "
+        "states and head are finite: their product is too large."
     )
 
 

@@ -36,8 +36,9 @@ _SUSPECT_FIELD = re.compile(r"(?!.*(attn|attention|router|init))(.*logits?_.*(sc
 # are several heads. The body's hidden states would give wrong logits.
 # fmt: off
 _TRANSFORMED = {
-    "albert", "bert", "big_bird", "camembert", "clvp", "csm", "data2vec-text", "electra", "ernie", "git", "megatron-bert",
-    "modernbert-decoder", "musicgen", "musicgen_melody", "prophetnet", "rembert", "roberta", "roberta-prelayernorm",
+    "albert", "bert", "big_bird", "camembert", "clvp", "csm", "data2vec-text", "electra", "ernie", "git",
+    "megatron-bert", "modernbert-decoder", "musicgen", "musicgen_melody", "prophetnet", "rembert", "roberta",
+    "roberta-prelayernorm",
     "roc_bert", "roformer", "xlm", "xlm-roberta", "xlm-roberta-xl", "xlnet", "xmod",
 }
 # fmt: on
@@ -148,8 +149,8 @@ class Head:
         limit = max(1e-5, 4 * torch.finfo(self.weight.dtype).eps)
         if not share <= limit:
             raise GearError(
-                f"this head gives other logits than the model (difference {share:.1e} of the largest, limit {limit:.1e}):"
-                " the model does something to its logits that gear_rl does not know. Pass a Head with the right scale, "
+                f"this head gives other logits than the model ({share:.1e} of the largest apart, limit {limit:.1e}): "
+                "the model does something to its logits that gear_rl does not know. Pass a Head with the right scale, "
                 "bias and softcap."
             )
         return share
@@ -165,8 +166,8 @@ def _from_module(module: nn.Module, argument: str) -> Head:
         return _from_module(module, argument)
     if hasattr(module, "base_layer") or kind == "TrainableTokensWrapper" or hasattr(module, "lora_A"):
         raise GearError(
-            f"{argument} is adapted ({kind}): its logits are not W h alone. Leave lm_head out of target_modules, train it "
-            "in full through modules_to_save, or merge the adapter (merge_and_unload)."
+            f"{argument} is adapted ({kind}): its logits are not W h alone. Leave lm_head out of target_modules, train "
+            "it in full through modules_to_save, or merge the adapter (merge_and_unload)."
         )
     weight = getattr(module, "weight", None)
     if not isinstance(weight, Tensor):
@@ -199,8 +200,8 @@ def _logit_options(config: Any, family: str) -> tuple[float, float | None]:
             scale *= rules[0](float(value))
         elif (family, field) not in _INERT_FIELDS:
             raise GearError(
-                f"model family {family!r} has {field}={value!r} in its config, and gear_rl does not know what that does "
-                "to the logits. Build the head yourself, Head(weight, bias, scale=, softcap=), and prove it with "
+                f"model family {family!r} has {field}={value!r} in its config, and gear_rl does not know what it does to "
+                "the logits. Build the head yourself, Head(weight, bias, scale=, softcap=), and prove it with "
                 "head.verify(model, ids)."
             )
     return scale, softcap

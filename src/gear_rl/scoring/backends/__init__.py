@@ -11,11 +11,12 @@ from types import ModuleType
 
 from gear_rl.errors import GearError, unknown_name
 from gear_rl.scoring.backends import chunked, fused, naive
-from gear_rl.scoring.backends.precision import exact_products
 from gear_rl.scoring.backends.problem import Divergence, Problem
 
 BACKENDS = ("auto", "naive", "chunked", "fused")
 
+# modules with vocab_state(problem) and jensen_shannon(problem, log_norm_s, log_norm_t)
+_STREAMING: dict[str, ModuleType] = {"chunked": chunked, "fused": fused}
 _log = logging.getLogger(__name__)
 _said: set[str] = set()
 
@@ -42,18 +43,20 @@ def choose(problem: Problem, backend: str = "auto") -> tuple[str, str | None]:
     return "chunked", reason
 
 
+def choose_streaming(problem: Problem, backend: str) -> tuple[ModuleType, str | None]:
+    """As `choose`, for callers that need the streaming state: the module instead of its name."""
+    name, reason = choose(problem, backend)
+    if name == "naive":
+        raise GearError("the naive twin keeps no partial states to merge: use backend='auto', 'chunked' or 'fused'.")
+    return _STREAMING[name], reason
+
+
 def divergence(problem: Problem, backend: str) -> Divergence:
     """`backend` as `choose` returned it."""
-    with exact_products(problem.student_hidden.device):
-        if backend == "naive":
-            return naive.divergence(problem)
-        streaming = streaming_backend(backend)
-        state = streaming.vocab_state(problem)
-        if "jensen_shannon" not in problem.extra:
-            return state.finish()
-        return state.finish(streaming.jensen_shannon(problem, *state.log_normalisers()))
-
-
-def streaming_backend(backend: str) -> ModuleType:
-    """The module with `vocab_state(problem)` and `jensen_shannon(problem, log_norm_s, log_norm_t)`."""
-    return {"chunked": chunked, "fused": fused}[backend]
+    if backend == "naive":
+        return naive.divergence(problem)
+    streaming = _STREAMING[backend]
+    state = streaming.vocab_state(problem)
+    if "jensen_shannon" not in problem.extra:
+        return state.finish()
+    return state.finish(streaming.jensen_shannon(problem, *state.log_normalisers()))

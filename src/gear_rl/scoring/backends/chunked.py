@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from gear_rl.errors import GearError
+from gear_rl.scoring.backends.precision import exact_products
 from gear_rl.scoring.backends.problem import Problem
 from gear_rl.scoring.backends.state import ABSENT, VocabState, join_rows, merge
 from gear_rl.scoring.head import Head
@@ -28,7 +29,8 @@ def vocab_state(problem: Problem) -> VocabState:
     if problem.student_head.size == 0 or n == 0:
         return VocabState.empty(n, problem.student_hidden.device, forward)
     rows, columns = tile_shape(problem)
-    return join_rows([_rows_state(problem.rows(i, min(i + rows, n)), columns, forward) for i in range(0, n, rows)])
+    with exact_products(problem.student_hidden.device):
+        return join_rows([_rows_state(problem.rows(i, min(i + rows, n)), columns, forward) for i in range(0, n, rows)])
 
 
 def jensen_shannon(problem: Problem, log_norm_s: Tensor, log_norm_t: Tensor) -> Tensor:
@@ -38,16 +40,21 @@ def jensen_shannon(problem: Problem, log_norm_s: Tensor, log_norm_t: Tensor) -> 
     if problem.student_head.size == 0 or n == 0:
         return total
     rows, columns = tile_shape(problem)
-    for i in range(0, n, rows):
-        j = min(i + rows, n)
-        for _, z_s, z_t in _logit_tiles(problem.rows(i, j), columns):
-            log_p, log_q = z_s.sub_(log_norm_s[i:j, None]), z_t.sub_(log_norm_t[i:j, None])
-            log_mixture = torch.logaddexp(log_p, log_q).sub_(math.log(2.0))
-            p = log_p.exp()
-            total[i:j] += 0.5 * p.mul_(log_p.sub_(log_mixture)).sum(1)
-            log_mixture.sub_(log_q)
-            total[i:j] -= 0.5 * log_q.exp_().mul_(log_mixture).sum(1)
+    with exact_products(total.device):
+        for i in range(0, n, rows):
+            j = min(i + rows, n)
+            for _, z_s, z_t in _logit_tiles(problem.rows(i, j), columns):
+                total[i:j] += _tile_mixture(z_s.sub_(log_norm_s[i:j, None]), z_t.sub_(log_norm_t[i:j, None]))
     return total
+
+
+def _tile_mixture(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """½ Σ p (log p − log m) + ½ Σ q (log q − log m) over one tile (n, c), whose memory is used up; m = ½ (p + q)."""
+    log_m = torch.logaddexp(log_p, log_q).sub_(math.log(2.0))
+    p = log_p.exp()
+    student = p.mul_(log_p.sub_(log_m)).sum(1)
+    torch.sub(log_q, log_m, out=log_m)
+    return 0.5 * (student + log_q.exp_().mul_(log_m).sum(1))
 
 
 def tile_shape(problem: Problem) -> tuple[int, int]:
@@ -55,7 +62,8 @@ def tile_shape(problem: Problem) -> tuple[int, int]:
 
     bytes = 16 · tokens · entries, and where inputs must be raised to float32 first, 8 · tokens · D + 4 · entries · D.
     """
-    n, width, vocab = problem.student_hidden.shape[0], problem.student_head.width, problem.student_head.size
+    n, vocab = problem.student_hidden.shape[0], problem.student_head.size
+    width = max(problem.student_head.width, problem.teacher_head.width)
     on_cpu = problem.student_hidden.device.type == "cpu"
     raised = 0 if _multiplies_natively(problem.student_hidden) else width
     rows_cap = min(n, 256 if on_cpu else 2048)

@@ -6,13 +6,15 @@ import math
 
 import torch
 
+from gear_rl.scoring.backends.precision import exact_products
 from gear_rl.scoring.backends.problem import Divergence, Problem
 
 
 def divergence(problem: Problem) -> Divergence:
     """Takes 8 N V bytes and more; `workspace` is not obeyed. Everything is float32."""
-    log_p = (problem.student_head.logits(problem.student_hidden) / problem.temperature).log_softmax(-1)
-    log_q = (problem.teacher_head.logits(problem.teacher_hidden) / problem.temperature).log_softmax(-1)
+    with exact_products(problem.student_hidden.device):
+        log_p = (problem.student_head.logits(problem.student_hidden) / problem.temperature).log_softmax(-1)
+        log_q = (problem.teacher_head.logits(problem.teacher_hidden) / problem.temperature).log_softmax(-1)
     p, q = log_p.exp(), log_q.exp()
     y = problem.token_ids[:, None]
     forward_kl = jensen_shannon = None
