@@ -223,7 +223,12 @@ class AirlineTools:
             raise Refused(f"flight {number} not available on date {date}")
         if day["available_seats"][cabin] < people:
             raise Refused(f"not enough seats on flight {number}")
-        return {**wanted, "price": day["prices"][cabin], "origin": flight["origin"], "destination": flight["destination"]}
+        return {
+            **wanted,
+            "price": day["prices"][cabin],
+            "origin": flight["origin"],
+            "destination": flight["destination"],
+        }
 
     def _charge(self, reservation: Record, payment_id: str, amount: float) -> None:
         """Take (or give back) money and book it. Nothing is changed when it is refused."""

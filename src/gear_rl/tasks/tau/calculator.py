@@ -33,13 +33,14 @@ def calculate(expression: str) -> str:
 
 
 def _value(node: ast.expr) -> float:
-    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+    value: float
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
         value = node.value
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
         value = -_value(node.operand) if isinstance(node.op, ast.USub) else _value(node.operand)
     elif isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
         left, right = _value(node.left), _value(node.right)
-        if isinstance(node.op, ast.Pow) and (abs(right) > MAX_POWER or left < 0 and right != int(right)):
+        if isinstance(node.op, ast.Pow) and (abs(right) > MAX_POWER or (left < 0 and right != int(right))):
             raise ValueError("power out of bounds")
         value = _OPERATORS[type(node.op)](left, right)
     else:

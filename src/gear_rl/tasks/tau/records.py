@@ -2,7 +2,7 @@
 
 τ-bench calls two databases equal when the SHA-256 of their canonical text is equal (dictionaries sorted, lists in order,
 250 and 250.0 different). Comparing the canonical text of the changed records alone gives the same answer and costs
-microseconds instead of the 40 ms of hashing a whole airline.
+0.1 ms, where hashing a whole airline takes a few tenths of a second.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class Database:
 
     def read(self, table: str, key: str) -> Record | None:
         """The record as it stands, or None. Not to be modified: see `edit`."""
-        return self._changed.get((table, key)) or self.tables[table].get(key)
+        own = self._changed.get((table, key))
+        return self.tables[table].get(key) if own is None else own
 
     def edit(self, table: str, key: str) -> Record:
         """This rollout's own copy of an existing record."""
