@@ -29,6 +29,10 @@ from gear_rl import METHODS, Rollouts, credit
 
 SIZES = (125_000, 250_000, 500_000, 1_000_000, 2_000_000)
 TARGET_TOKENS, TARGET_SECONDS = 1_000_000, 0.5
+OF_PEERS = (
+    "turn_reward", "answer_logprob", "answer_logprob_start", "saliency_mask", "saliency_grad", "saliency_act",
+    "hidden_distance",
+)  # fmt: skip
 
 
 def agentic_batch(tokens: int, positions: int = 1500, group_size: int = 8, seed: int = 0) -> dict:
@@ -48,11 +52,17 @@ def agentic_batch(tokens: int, positions: int = 1500, group_size: int = 8, seed:
             "reverse_kl": torch.rand(B, positions, generator=g) ** 6 * 3,
             "entropy": torch.rand(B, positions, generator=g) ** 4 * 2,
             "decision": torch.randint(-1, 2, (B, positions), generator=g).float(),
-        },
+            "tool_call": torch.randint(0, 2, (B, positions), generator=g).float(),
+            "anchor_state": torch.randint(0, 9, (B, positions), generator=g).float(),
+        }
+        | {name: torch.rand(B, positions, generator=g) for name in OF_PEERS},
+        channels={name: torch.rand(B, generator=g) for name in ("task", "style")},
     )
 
 
 def median_seconds(name: str, batch: dict, options: dict, repeats: int) -> float:
+    unread = {"tool_call", "anchor_state", *OF_PEERS} - set(METHODS[name].needs)  # a step has what its method needs
+    batch = {**batch, "signals": {k: v for k, v in batch["signals"].items() if k not in unread}}
     seconds = []
     for _ in range(repeats + 1):
         start = time.perf_counter()

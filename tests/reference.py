@@ -8,13 +8,18 @@ from __future__ import annotations
 import math
 import random
 import struct
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 DEFAULTS = dict(
     alpha=2.0, direction="consistent", quantile=1.0, floor_kl=0.1, floor_h=0.3, tau_kl=0.5, tau_h=0.5, rho_min=0.05,
     rho_max=10.0, mix=1.0, scale_rewards=True, length=8, floor=0.1, clip=2.0, seed=0,
 )  # fmt: skip
-SIGNALS = ("reverse_kl", "entropy", "student_logprob", "teacher_logprob", "decision")
+SIGNALS = (
+    "reverse_kl", "entropy", "student_logprob", "teacher_logprob", "decision", "turn_reward", "anchor_state", "tool_call",
+    "answer_logprob", "answer_logprob_start", "saliency_mask", "saliency_grad", "saliency_act", "hidden_distance",
+)  # fmt: skip
+CHANNELS = ("style", "task", "generic")
 
 
 @dataclass
@@ -26,6 +31,7 @@ class Rollout:
     turns: list[int] | None = None
     tokens: list[int] | None = None
     advantage: float | None = None
+    channels: dict[str, float] = field(default_factory=dict)
 
     @property
     def positions(self) -> list[int]:
@@ -287,4 +293,23 @@ def random_batch(seed: int, *, coarse: bool = False, turns: bool = False, tokens
                 rollout.advantage = draw.choice((-1.0, 0.0, 1.0)) * draw.random()
             batch.append(rollout)
     draw.shuffle(batch)
+    for rollout in batch:
+        _add_what_peers_read(rollout, draw, number)
     return batch
+
+
+def _add_what_peers_read(rollout: Rollout, draw: random.Random, number: Callable[[float], float]) -> None:
+    T = range(len(rollout.mask))
+    rollout.signals |= {
+        "turn_reward": [number(2.0) - 0.25 for _ in T],
+        "anchor_state": [float(draw.randrange(3)) for _ in T],
+        "tool_call": [float(draw.randrange(2)) for _ in T],
+        "answer_logprob": [-number(3.0) for _ in T],
+        "answer_logprob_start": [-number(3.0) for _ in T],
+        "saliency_mask": [number(2.0) for _ in T],
+        "saliency_grad": [number(2.0) for _ in T],
+        "saliency_act": [draw.choice((-1, 1)) * number(2.0) for _ in T],
+        "hidden_distance": [number(2.0) for _ in T],
+    }
+    rollout.channels = {"style": draw.randrange(9) / 8, "task": 4 * draw.randrange(3), "generic": draw.random() < 0.2}
+    rollout.channels = {name: float(value) for name, value in rollout.channels.items()}

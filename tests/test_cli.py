@@ -159,7 +159,8 @@ def test_methods_as_json(capsys):
     assert main(["methods", "--json"]) == 0
     listed = {m["name"]: m for m in json.loads(capsys.readouterr().out)}
     assert set(METHODS) <= set(listed)
-    keys = ["name", "summary", "needs", "cost", "standing", "paper", "hint", "preserves_mass", "options"]
+    keys = ["name", "summary", "needs", "cost", "standing", "paper", "hint", "fewest_channels", "distillation",
+            "preserves_mass", "options"]  # fmt: skip
     assert all(list(m) == keys and set(m["cost"]) == {"forwards", "backwards", "why"} for m in listed.values())
     alpha = next(o for o in listed["gear"]["options"] if o["name"] == "alpha")
     assert alpha["default"] == 2.0 and alpha["range"] == "a number at least 0" and alpha["doc"].startswith("α of (7)")

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import Rollout, random_batch, reference_credit
+from reference_peers import PEER_DEFAULTS
 
 from gear_rl import GearError, Rollouts, credit
 from gear_rl.methods import METHODS, method
@@ -21,7 +22,11 @@ VALUES = {  # tried for every option of that name
     "quantile": (1.0, 0.9, 0.5, 0.01), "floor_kl": (0.1, 1e-6, 1.5), "floor_h": (0.3, 1e-6, 1.0),
     "tau_kl": (0.5, 0.0, 1.0, 1.5), "tau_h": (0.5, 0.0, 1.0, 1.5), "rho_min": (0.05, 0.5, 1.0),
     "rho_max": (10.0, 1.0, 2.0), "scale_rewards": (True, False), "length": (1, 3, 8), "seed": (0, 1, 2**40),
-    "floor": (0.1, 1e-6, 1.0), "clip": (2.0, 0.5),
+    "floor": (0.1, 1e-6, 1.0), "clip": (0.5, 0.2, 1.0),
+    "hint": ("feedback", "sibling"), "sharpness": (0.5, 2.0), "surprise": (0.5, 0.0, 1.0), "beta": (0.5, 0.1, 0.9),
+    "threshold": (0.5, 0.0, 0.8, 1.0), "coefficient": (1.0, 0.5), "reference": (0.001, 0.0), "top_k": (100, 0),
+    "share": (0.2, 1.0, 0.5, 0.01), "scope": ("batch", "rollout"), "turn_weight": (1.0, 0.0, 0.5),
+    "baseline": ("unbiased", "naive"), "omega": (1.0, 0.0, 0.5), "gamma": (0.95, 1.0, 0.0), "turn_rewards": (True, False),
 }  # fmt: skip
 
 seeds, either = st.integers(0, 10**9), st.booleans()
@@ -40,6 +45,7 @@ def to_rollouts(batch: list[Rollout], dtype: torch.dtype = torch.float32) -> Rol
         advantages=None if first.advantage is None else torch.tensor([r.advantage for r in batch], dtype=dtype),
         token_ids=None if first.tokens is None else torch.tensor([r.tokens for r in batch]),
         signals={k: torch.tensor([r.signals[k] for r in batch], dtype=dtype) for k in first.signals},
+        channels={k: torch.tensor([r.channels[k] for r in batch], dtype=dtype) for k in first.channels},
     )
 
 
@@ -76,7 +82,7 @@ def test_without_weight_it_is_grpo_bit_for_bit(name, batch, seed, double):
         options = random_options(name, seed)
         if off in {f.name for f in fields(METHODS[name].Options)}:
             options[off] = 0.0
-        elif name not in ("grpo", "dr_grpo"):
+        elif name not in ("grpo", "dr_grpo", "sdpg"):
             continue
         expected = outcome_of(name, rollouts, options)[:, None] * rollouts.action_mask
         assert torch.equal(credit(name, rollouts, **options).advantages, expected)
@@ -221,8 +227,8 @@ def test_non_finite_signals_are_refused_by_place(name, bad):
             credit(name, to_rollouts([*batch[:2], broken, *batch[3:]]))
 
 
-# 6. Vectorised equals loops written from the equations
-@pytest.mark.parametrize("name", METHODS)
+# 6. Vectorised equals loops written from the equations; those of the peers are in test_peers.py
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in PEER_DEFAULTS])
 @given(batch=batches, seed=seeds)
 @settings(few, max_examples=150)
 def test_vectorised_equals_the_plain_loop(name, batch, seed):

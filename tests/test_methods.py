@@ -11,7 +11,8 @@ from importlib.metadata import EntryPoint
 
 import pytest
 import torch
-from reference import DEFAULTS, SIGNALS, as_signed, splitmix64
+from reference import CHANNELS, DEFAULTS, SIGNALS, as_signed, splitmix64
+from reference_peers import PEER_DEFAULTS
 
 from gear_rl import GearError, Rollouts, credit, methods
 from gear_rl.methods import METHODS, Method, all_methods, find_method, method
@@ -26,7 +27,8 @@ def random_rollouts(B: int = 12, T: int = 60, seed: int = 0, group_size: int = 4
     signals = {name: torch.rand(B, T, generator=g) ** 3 * 2 for name in SIGNALS}
     signals |= {"student_logprob": -signals["student_logprob"], "teacher_logprob": -signals["teacher_logprob"]}
     rewards, mask = torch.rand(B, generator=g), torch.rand(B, T, generator=g) < 0.8
-    return Rollouts(mask, rewards, torch.arange(B) // group_size, signals=signals)
+    channels = {name: torch.rand(B, generator=g) for name in CHANNELS}
+    return Rollouts(mask, rewards, torch.arange(B) // group_size, signals=signals, channels=channels)
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
@@ -35,7 +37,7 @@ def random_rollouts(B: int = 12, T: int = 60, seed: int = 0, group_size: int = 4
 def test_the_methods_of_the_first_release():
     assert list(METHODS) == [
         "grpo", "dr_grpo", "gear", "token", "segment_only", "random_segments", "fixed_segments", "turn_segments",
-        "shuffled", "low_probability", "wrong_hint", "shuffled_outcomes", "opd", "oracle"]  # fmt: skip
+        "shuffled", "low_probability", "wrong_hint", "shuffled_outcomes", "opd", "oracle", *PEER_DEFAULTS]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "guess"), [("gaer", "gear"), ("drgrpo", "dr_grpo"), ("shufled", "shuffled")])
@@ -48,6 +50,12 @@ def test_unknown_method_gets_a_guess(name, guess):
 def test_unknown_option_gets_a_guess(option, guess):
     with pytest.raises(GearError, match=f"unknown gear option {option!r}.*{guess}"):
         method("gear", **{option: 1.0})
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_an_option_named_self_is_unknown_like_any_other(name):
+    with pytest.raises(GearError, match=r"unknown \w+ option 'self'|takes no options, got 'self'"):
+        method(name, self=1)
 
 
 def test_a_method_without_options_says_so():
@@ -106,10 +114,15 @@ def test_every_method_says_what_it_is(name):
     cls = METHODS[name]
     assert cls.name == name and cls.__doc__ and cls.summary.endswith(".") and cls.standing
     assert set(cls.needs) <= set(HOW_TO_GET)
-    teacher = {"reverse_kl", "teacher_logprob"} & set(cls.needs)
+    distils = method(name).distillation is not None
+    teacher = distils or {"reverse_kl", "teacher_logprob"} & set(cls.needs)
     assert bool(teacher) == (cls.hint is not None)
-    assert cls.cost.forwards == bool(teacher) + (bool(teacher) or "student_logprob" in cls.needs)
-    assert cls.preserves_mass == (name != "opd")
+    if name not in PEER_DEFAULTS:
+        assert cls.cost.forwards == bool(teacher) + (bool(teacher) or "student_logprob" in cls.needs)
+        assert cls.preserves_mass == (name != "opd")
+    from_a_model = set(cls.needs) - {"decision", "turn_reward", "anchor_state", "tool_call"}
+    assert (cls.cost.forwards == 0) == (not from_a_model and not distils)
+    assert (cls.cost.backwards > 0) == (distils or bool({"saliency_grad", "saliency_act"} & set(cls.needs)))
 
 
 def test_only_the_wrong_hint_reads_another_problem():
@@ -119,7 +132,8 @@ def test_only_the_wrong_hint_reads_another_problem():
 @every_method
 def test_defaults_are_those_of_the_specification(name):
     options = method(name).options
-    assert {f.name: getattr(options, f.name) for f in fields(options)}.items() <= DEFAULTS.items()
+    specified = {**DEFAULTS, **PEER_DEFAULTS.get(name, {})}
+    assert {f.name: getattr(options, f.name) for f in fields(options)}.items() <= specified.items()
 
 
 @every_method

@@ -1,4 +1,4 @@
-"""From rewards to one advantage per rollout, within its group."""
+"""From rewards to advantages within a group: of whole rollouts, of their turns, of anything else that has peers."""
 
 from __future__ import annotations
 
@@ -19,19 +19,31 @@ def group_advantages(rollouts: Rollouts, scale: bool = True) -> Tensor:
     """
     if rollouts.advantages is not None:
         return rollouts.advantages.to(rollouts.dtype)
-    _refuse_groups_of_one(rollouts.group_ids)
+    refuse_groups_of_one(rollouts.group_ids)
+    return advantages_of(rollouts.rewards, rollouts, scale)
 
+
+def advantages_of(rewards: Tensor, rollouts: Rollouts, scale: bool = True) -> Tensor:
+    """(1) for any number per rollout (B,), such as one channel of the reward → (B,)."""
     live = (rollouts.actions.counts > 0).nonzero().squeeze(1)  # (M,) rollouts that have action tokens
-    result = torch.zeros_like(rollouts.rewards, dtype=rollouts.dtype)
-    if live.numel() == 0:
-        return result
-    rewards, groups = rollouts.rewards[live].to(wide(rollouts.rewards)), rollouts.group_ids[live]
+    result = torch.zeros_like(rewards, dtype=rollouts.dtype)
+    result[live] = relative_to_group(rewards[live], rollouts.group_ids[live], scale).to(result.dtype)
+    return result
 
+
+def relative_to_group(values: Tensor, groups: Tensor, scale: bool = True) -> Tensor:
+    """(x − mean_g x) / (std_g x + ε), of values (M,) in groups (M,) → (M,), in the type that sums are wide enough in.
+
+    A group of one, and a group of equal values, gets exactly 0. `scale=False` leaves the division out.
+    """
+    values = values.to(wide(values))
+    if values.numel() == 0:
+        return values
     # One row per group. Members stand in the order of their rewards: sums do not depend on their order in the batch.
-    order = sort_within_groups(groups, rewards)  # (M,)
+    order = sort_within_groups(groups, values)  # (M,)
     _, row, sizes = groups[order].unique_consecutive(return_inverse=True, return_counts=True)  # (G,) sizes
     present = torch.arange(int(sizes.max()), device=sizes.device) < sizes[:, None]  # (G, N)
-    table = rewards.new_zeros(present.shape).masked_scatter_(present, rewards[order])  # (G, N)
+    table = values.new_zeros(present.shape).masked_scatter_(present, values[order])  # (G, N)
 
     mean = table.sum(1) / sizes  # (G,)
     centred = (table - mean[:, None]) * present  # (G, N)
@@ -41,8 +53,19 @@ def group_advantages(rollouts: Rollouts, scale: bool = True) -> Tensor:
         std = (centred.square().sum(1) / (sizes - 1).clamp(min=1)).sqrt()  # (G,) sample std, n − 1
         centred = centred / (std[:, None] + EPSILON)
     rank = torch.arange(len(order), device=row.device) - (sizes.cumsum(0) - sizes)[row]  # (M,) place within the group
-    result[live[order]] = centred[row, rank].to(result.dtype)
+    result = torch.empty_like(values)
+    result[order] = centred[row, rank]
     return result
+
+
+def relative_to_others(values: Tensor, groups: Tensor) -> Tensor:
+    """x_i − mean of the *other* members of its group, of values (M,) in groups (M,) → (M,); 0 for a group of one.
+
+    The leave-one-out baseline: it does not depend on what is measured with it, so subtracting it biases no gradient.
+    """
+    _, row, sizes = groups.unique(return_inverse=True, return_counts=True)
+    n = sizes[row].to(wide(values))  # (M,)
+    return relative_to_group(values, groups, scale=False) * (n / (n - 1).clamp(min=1))
 
 
 def shuffle_within_groups(values: Tensor, rollouts: Rollouts, keys: tuple[Tensor, Tensor]) -> Tensor:
@@ -71,7 +94,7 @@ def wide(like: Tensor) -> torch.dtype:
     return torch.float32 if like.device.type == "mps" else torch.float64
 
 
-def _refuse_groups_of_one(group_ids: Tensor) -> None:
+def refuse_groups_of_one(group_ids: Tensor) -> None:
     groups, sizes = group_ids.unique(return_counts=True)
     if (sizes == 1).any():
         group = groups[sizes == 1][0].item()

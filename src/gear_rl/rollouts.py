@@ -43,6 +43,9 @@ class Rollouts:
     signals: Mapping[str, Tensor] = field(default_factory=dict)
     """Name → (B, T), real numbers. What scoring (or a task) knows about each token: "reverse_kl", "entropy", ..."""
 
+    channels: Mapping[str, Tensor] = field(default_factory=dict)
+    """Name → (B,) float. The parts a reward is made of, as they were before they were added up: "format", "style", ..."""
+
     def __post_init__(self) -> None:
         mask = self.action_mask
         if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.ndim != 2:
@@ -60,12 +63,14 @@ class Rollouts:
             self._check("token_ids", self.token_ids, per_token, "integer")
         for name, signal in self.signals.items():
             self._check(f"signal {name!r}", signal, per_token, "real")
+        for name, channel in self.channels.items():
+            self._check(f"channel {name!r}", channel, per_rollout, "float")
         self._check_turns_in_order()
 
     @property
     def dtype(self) -> torch.dtype:
         """What credit is computed and returned in: float32, or float64 where any input is float64."""
-        given = [self.rewards, self.advantages, *self.signals.values()]
+        given = [self.rewards, self.advantages, *self.signals.values(), *self.channels.values()]
         return torch.float64 if any(x is not None and x.dtype == torch.float64 for x in given) else torch.float32
 
     @cached_property

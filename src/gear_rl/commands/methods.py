@@ -9,19 +9,43 @@ import json
 import re
 import shutil
 import textwrap
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gear_rl.methods import Method
 
-LETTERS = {"reverse_kl": "D", "entropy": "H", "student_logprob": "p", "teacher_logprob": "q"}
-LEGEND = """\
-needs     signals of each token: D reverse_kl, H entropy, p student_logprob, q teacher_logprob; others by name.
-cost      extra passes over the rollouts of a GRPO step, forwards + backwards.
+LETTERS = {
+    "reverse_kl": "D",
+    "entropy": "H",
+    "student_logprob": "p",
+    "teacher_logprob": "q",
+    "turn_reward": "r",
+    "anchor_state": "s",
+    "tool_call": "c",
+    "answer_logprob": "a",
+    "answer_logprob_start": "a0",
+    "saliency_mask": "xm",
+    "saliency_grad": "xg",
+    "saliency_act": "xa",
+    "hidden_distance": "W",
+}
+LEGEND = f"""\
+needs     signals of each token: {", ".join(f"{letters} {name}" for name, letters in LETTERS.items())}; decision. \
+channels: the parts of the reward. loss: none; the engine adds a distillation loss.
+cost      extra passes over the rollouts of a GRPO step, forwards + backwards; n: one per action token, k: one per turn.
 standing  how sure it is that this code is what the source says: known (the paper's own words), second-hand, seen, \
-recalled, or ours.
+abstract (only that was readable), recalled, or ours.
 `gear methods NAME` shows one in full, with its options."""
+HINTS = {
+    None: "no teacher",
+    "own": "the teacher reads the rollout's own ground truth",
+    "other": "the teacher reads another problem's ground truth",
+    "sibling": "the teacher reads a successful rollout of the same group, and the environment's feedback",
+    "feedback": "the teacher reads the environment's feedback",
+}
+OPTIONAL = {"loss": "distillation", "channels": "fewest_channels"}
+"""Facts that are shown only of methods that have them, and the key that says so."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,6 +71,7 @@ def describe(method: type[Method]) -> dict[str, Any]:
     from gear_rl.methods.base import describe_range
 
     docs = option_docs(method.Options)
+    loss = method().distillation
     return {
         "name": method.name,
         "summary": method.summary,
@@ -55,6 +80,8 @@ def describe(method: type[Method]) -> dict[str, Any]:
         "standing": method.standing,
         "paper": method.paper,
         "hint": method.hint,
+        "fewest_channels": method.fewest_channels,
+        "distillation": asdict(loss) if loss else None,
         "preserves_mass": method.preserves_mass,
         "options": [
             {"name": f.name, "default": f.default, "range": describe_range(f), "doc": docs.get(f.name, "")}
@@ -83,7 +110,7 @@ def table(methods: list[dict[str, Any]], width: int) -> str:
     rows = [
         (
             m["name"],
-            " ".join(LETTERS.get(n, n) for n in m["needs"]) or "-",
+            short_needs(m),
             f"{m['cost']['forwards']}+{m['cost']['backwards']}",
             short_standing(m["standing"]),
         )
@@ -92,17 +119,24 @@ def table(methods: list[dict[str, Any]], width: int) -> str:
     head = ("method", "needs", "cost", "standing")
     widths = [max(len(cell) for cell in column) for column in zip(head, *rows, strict=True)]
     indent = sum(widths) + 2 * len(widths)
-    lines = [_columns(head, widths) + "what it does"]
+    lines = [_columns(head, widths) + "paper"]
     for row, m in zip(rows, methods, strict=True):
-        summary = textwrap.wrap(m["summary"], max(20, width - indent))
-        lines += [_columns(row, widths) + summary[0], *(" " * indent + line for line in summary[1:])]
+        paper = textwrap.wrap(m["paper"] or "a control of our own", max(20, width - indent))
+        lines += [_columns(row, widths) + paper[0], *(" " * indent + line for line in paper[1:])]
+        lines.append(textwrap.fill(m["summary"], width, initial_indent="    ", subsequent_indent="    "))
     legend = [textwrap.fill(line, width, subsequent_indent=" " * 10) for line in LEGEND.splitlines()]
     return "\n".join([*lines, "", *legend])
 
 
+def short_needs(m: dict[str, Any]) -> str:
+    """The letters of its signals, and what it needs beside them."""
+    beside = ["channels"] * bool(m["fewest_channels"]) + ["loss"] * bool(m["distillation"])
+    return " ".join([*(LETTERS.get(name, name) for name in m["needs"]), *beside]) or "-"
+
+
 def short_standing(standing: str) -> str:
     """The standing's key words alone, in their order: "known, ours"."""
-    words = re.findall(r"\b(known|second-hand|seen|recalled|ours)\b", standing)
+    words = re.findall(r"\b(known|second-hand|seen|abstract|recalled|ours)\b", standing)
     return ", ".join(dict.fromkeys(words)) or standing.split()[0]
 
 
@@ -110,12 +144,15 @@ def in_full(m: dict[str, Any], width: int) -> str:
     """One method with its options."""
     facts = {
         "needs": ", ".join(m["needs"]) or "no signals",
-        "hint": {None: "no teacher", "own": "the rollout's own ground truth", "other": "another problem's"}[m["hint"]],
+        "hint": HINTS[m["hint"]],
         "cost": f"{m['cost']['forwards']} forwards, {m['cost']['backwards']} backwards: {m['cost']['why']}",
         "mass": "preserved: a rollout's token advantages add up to n_i A_i" if m["preserves_mass"] else "not preserved",
+        "loss": str(m["distillation"] and loss_in_words(m["distillation"])),
+        "channels": f"at least {m['fewest_channels']} channels of the reward",
         "paper": m["paper"] or "none; a control of our own",
         "standing": m["standing"],
     }
+    facts = {name: fact for name, fact in facts.items() if m.get(OPTIONAL.get(name, "name"))}
     lines = [textwrap.fill(f"{m['name']}: {m['summary']}", width), ""]
     for name, fact in facts.items():
         lines.append(textwrap.fill(fact, width, initial_indent=f"{name:10}", subsequent_indent=" " * 10))
@@ -125,6 +162,18 @@ def in_full(m: dict[str, Any], width: int) -> str:
         if option["doc"]:
             lines.append(textwrap.fill(option["doc"], width, initial_indent=" " * 6, subsequent_indent=" " * 6))
     return "\n".join(lines)
+
+
+def loss_in_words(d: dict[str, Any]) -> str:
+    """A `Distillation`, as a sentence."""
+    over = f"the {d['top_k']} likeliest tokens and a tail" if d["top_k"] else "the full vocabulary"
+    kind = {
+        "jsd": f"JSD with beta {d['beta']}",
+        "reverse_kl": "KL(student, teacher)",
+        "forward_kl": "KL(teacher, student)",
+    }
+    reference = f"; {d['reference_coefficient']} x KL to the starting policy" if d["reference_coefficient"] else ""
+    return f"{d['coefficient']} x {kind[d['kind']]} over {over}; teacher {d['teacher']}{reference}"
 
 
 def _columns(cells: tuple[str, ...], widths: list[int]) -> str:

@@ -21,11 +21,22 @@ from gear_rl.methods.ablations import (
     WrongHint,
 )
 from gear_rl.methods.base import Cost, Method
+from gear_rl.methods.crest import CREST
+from gear_rl.methods.crpo import CRPO
+from gear_rl.methods.distillation import Distillation
 from gear_rl.methods.gear import Gear
+from gear_rl.methods.gigpo import GiGPO
 from gear_rl.methods.grpo import GRPO, DrGRPO
+from gear_rl.methods.high_entropy import HighEntropy
+from gear_rl.methods.igpo import IGPO
 from gear_rl.methods.low_probability import LowProbability
+from gear_rl.methods.mt_grpo import MTGRPO
+from gear_rl.methods.oar import OARG, OARP
 from gear_rl.methods.opd import OPD
 from gear_rl.methods.oracle import Oracle
+from gear_rl.methods.rlsd import RLSD, SERL
+from gear_rl.methods.saliency import GRAIL, SHEAR
+from gear_rl.methods.self_distillation import OPSD, SDPG, SDPO
 
 METHODS: dict[str, type[Method]] = {
     "grpo": GRPO,
@@ -45,9 +56,28 @@ METHODS: dict[str, type[Method]] = {
     "opd": OPD,
     # how much there is to gain
     "oracle": Oracle,
+    # peers: the hinted self as a weight
+    "rlsd": RLSD,
+    "serl": SERL,
+    "crest": CREST,
+    # the hinted self as a loss
+    "opsd": OPSD,
+    "sdpo": SDPO,
+    "sdpg": SDPG,
+    # what the answer depends on, and what the model is unsure of
+    "oar_p": OARP,
+    "oar_g": OARG,
+    "grail": GRAIL,
+    "shear": SHEAR,
+    "high_entropy": HighEntropy,
+    # turns, states of the world, and the parts of a reward
+    "mt_grpo": MTGRPO,
+    "gigpo": GiGPO,
+    "igpo": IGPO,
+    "crpo": CRPO,
 }
 
-__all__ = ["METHODS", "Cost", "Method", "all_methods", "find_method", "method"]
+__all__ = ["METHODS", "Cost", "Distillation", "Method", "all_methods", "find_method", "method"]
 
 
 def method(name: str, /, **options: Any) -> Method:

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from gear_rl.assignment import Credit
 from gear_rl.errors import GearError, unknown_name
+from gear_rl.methods.distillation import Distillation
 from gear_rl.rollouts import Rollouts
 from gear_rl.segments import Segments
 
-Hint = Literal["own", "other"] | None
+Hint = Literal["own", "other", "sibling", "feedback"] | None
 
 _FROM_DIVERGENCE = "gear_rl.scoring.token_divergence computes it, and an engine given this method does so by itself"
 HOW_TO_GET = {
@@ -22,6 +23,17 @@ HOW_TO_GET = {
     "teacher_logprob": _FROM_DIVERGENCE,
     "student_logprob": "the log-probability of each sampled token under the policy; " + _FROM_DIVERGENCE,
     "decision": "the task must say it: +1 at a right decision, -1 at a wrong one, 0 elsewhere",
+    "turn_reward": "the task must say it: the reward of each turn on the turn's last action token, 0 elsewhere",
+    "anchor_state": "the task must say it: a number for the state of the world before each turn, on all tokens of the "
+    "turn; equal numbers within a group mean the same state",
+    "tool_call": "the task must say it: 1 on the tokens of a tool call, 0 on thinking",
+    "answer_logprob": "scoring: mean log-probability of the gold answer after each turn, on all tokens of the turn",
+    "answer_logprob_start": "scoring: mean log-probability of the gold answer before the first turn, on all tokens",
+    "saliency_mask": "scoring: divergence of the final answer's distribution when the token is masked",
+    "saliency_grad": "scoring: gradient times embedding of the final answer's divergence under noise",
+    "saliency_act": "scoring: gradient times activation of the final answer's log-probability",
+    "hidden_distance": "scoring: distance between the hidden states of the group's correct and incorrect rollouts, "
+    "span by span",
 }
 
 
@@ -29,13 +41,15 @@ HOW_TO_GET = {
 class Cost:
     """What a method adds to a GRPO step, in passes over the step's rollouts."""
 
-    forwards: int
+    forwards: int | str
+    """A number, or "n" or "k": one per action token, or per turn, of a rollout."""
     backwards: int
     why: str
 
 
 NOTHING = Cost(0, 0, "nothing: works on what a GRPO step already has")
 STUDENT = Cost(1, 0, "one forward of the student; free where the step scores its samples anyway")
+HIDDEN_STATES = Cost(1, 0, "one forward of the student for its hidden states; free where the step scores its samples")
 STUDENT_AND_TEACHER = Cost(
     2, 0, "one forward of the teacher, and one of the student; the student's is free where the step scores its samples"
 )
@@ -51,11 +65,17 @@ class Method:
     paper: ClassVar[str | None] = None
     """Where the method comes from; None for our own controls."""
     standing: ClassVar[str]
-    """How sure it is that this code is what the source says: known, second-hand, seen, recalled, or ours."""
+    """How sure it is that this code is what the source says: known, second-hand, seen, abstract, recalled, or ours."""
     needs: tuple[str, ...] = ()
-    """Signals it reads. An instance may need fewer than its class says, if its options leave some out."""
-    hint: ClassVar[Hint] = None
-    """Which problem's ground truth the teacher reads: the rollout's own, another problem's, or None: no teacher."""
+    """Signals it reads with default options. What an instance says counts: options may leave some out, or add some."""
+    fewest_channels: ClassVar[int] = 0
+    """How many reward channels (`Rollouts.channels`, "generic" not counted) it takes at least."""
+    hint: Hint = None
+    """What the teacher reads beside the prompt: the rollout's own ground truth, another problem's, a successful rollout
+    of the same group ("sibling", with the environment's feedback appended), the environment's feedback alone, or None:
+    no teacher."""
+    distillation: Distillation | None = None
+    """A loss that the engine adds to the policy's; None for methods that only say advantages."""
     cost: ClassVar[Cost] = NOTHING
     preserves_mass: ClassVar[bool] = True
     """Whether each rollout's token advantages add up to n_i A_i: True for all that reweight, False for the rest."""
@@ -66,7 +86,7 @@ class Method:
 
     options: Options
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, /, **options: Any) -> None:
         known = {f.name: f for f in fields(self.Options)}
         for name, value in options.items():
             if not known:

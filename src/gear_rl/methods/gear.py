@@ -17,7 +17,6 @@ tokens only; Q and mean are over one rollout. (2) is scoring's work, and comes w
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
@@ -33,7 +32,7 @@ class DivergenceWeighting(Reweighting):
     """Weights from the divergence between student and teacher: (3), (6), (7). How a rollout is cut into segments, (4)
     and (5), is for each method to say."""
 
-    hint: ClassVar[Hint] = "own"
+    hint: Hint = "own"
     cost = STUDENT_AND_TEACHER
     needs: tuple[str, ...] = ("reverse_kl", "student_logprob", "teacher_logprob")
 
@@ -58,7 +57,7 @@ class DivergenceWeighting(Reweighting):
 
     options: Options
 
-    def __init__(self, **options: object) -> None:
+    def __init__(self, /, **options: object) -> None:
         super().__init__(**options)
         if self.options.direction != "consistent":  # the only reading that asks about the sampled token
             self.needs = tuple(n for n in self.needs if n not in ("student_logprob", "teacher_logprob"))

@@ -1,0 +1,108 @@
+"""RLSD and SERL: the outcome gives the direction, the hinted self the size of a token's update.
+
+    Δ_t = log q_t(y_t) − log p_t(y_t)                teacher minus student on the sampled token; no gradient
+    w_t = clip(exp(sign(A_i) Δ_t), 1 ± clip)         RLSD
+    A_{i,t} = A_i ((1 − λ) + λ w_t)                  λ is `mix`
+
+SERL keeps w_t to tool calls.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gear_rl.assignment import Credit
+from gear_rl.baselines import group_advantages
+from gear_rl.methods.base import STUDENT_AND_TEACHER, Hint, Method, option, to_credit
+from gear_rl.methods.reweighting import Reweighting
+from gear_rl.rollouts import Rollouts
+from gear_rl.segments import every_token
+
+
+class RLSD(Method):
+    """RLSD: w_t = clip(exp(sign(A) Δ_t), 1 ± 0.2). A won rollout's tokens that the hinted teacher finds likelier than
+    the student did gain most; of a lost one, those it finds less likely are blamed most.
+
+    It does not preserve a rollout's advantage (the weights are clipped, not normalised), and does not let λ fall or the
+    teacher age by itself: those are the engine's (`mix_steps`, `teacher`).
+    """
+
+    name = "rlsd"
+    summary = "Weights each token by how much likelier the hinted self finds it, in the outcome's direction."
+    paper = "RLSD, arXiv 2604.03128"
+    standing = "seen"
+    needs: tuple[str, ...] = ("student_logprob", "teacher_logprob")
+    hint: Hint = "own"
+    cost = STUDENT_AND_TEACHER
+    preserves_mass = False
+
+    @dataclass(frozen=True)
+    class Options(Reweighting.Options):
+        mix: float = option(0.5, at_least=0.0, at_most=1.0)
+        """λ: 0 is GRPO, 1 the full weights. Default: where RLSD starts; it then falls to 0 over about 60 steps
+        (the engine's mix_steps)."""
+        clip: float = option(0.2, above=0.0, at_most=1.0)
+        """How far a weight may be from 1, either way. Default: RLSD's."""
+
+    options: Options
+
+    def outcome(self, rollouts: Rollouts) -> Tensor:
+        """(1): the advantage of each rollout → (B,)."""
+        return group_advantages(rollouts, scale=self.options.scale_rewards)
+
+    def advantage(self, rollouts: Rollouts) -> Tensor:
+        """What each token has before it is weighted → (B, L)."""
+        return self.outcome(rollouts)[:, None] * rollouts.actions.valid
+
+    def weights(self, rollouts: Rollouts, advantage: Tensor) -> Tensor:
+        """w_t, given each token's advantage (B, L) → (B, L)."""
+        return evidence(advantage, self.gap(rollouts), self.options.clip)
+
+    def gap(self, rollouts: Rollouts) -> Tensor:
+        """Δ_t → (B, L)."""
+        return self.signal(rollouts, "teacher_logprob") - self.signal(rollouts, "student_logprob")
+
+    def assign(self, rollouts: Rollouts) -> Credit:
+        advantage = self.advantage(rollouts)
+        weights = self.weights(rollouts, advantage)
+        mixed = advantage * (1.0 + self.options.mix * (weights - 1.0))
+        return to_credit(rollouts, mixed, weights, every_token(rollouts.actions))
+
+
+class SERL(RLSD):
+    """SERL: RLSD's weights on the tokens of tool calls alone; thinking keeps GRPO's advantage.
+
+    Its teacher reads no gold answer, but what the environment said, or a successful rollout of the same group. It does
+    not decide which tokens are a tool call: the task does. Where all action tokens are, this is RLSD.
+    """
+
+    name = "serl"
+    summary = "RLSD on the tokens of tool calls alone; the teacher reads the environment's feedback."
+    paper = "SERL, arXiv 2605.19447"
+    standing = "seen"
+    needs = ("student_logprob", "teacher_logprob", "tool_call")
+    hint: Hint = "feedback"
+
+    @dataclass(frozen=True)
+    class Options(RLSD.Options):
+        hint: str = option("feedback", choices=("feedback", "sibling"))
+        """What the teacher reads: the environment's feedback, or a successful rollout of the same group with the
+        feedback appended. Default: SERL's first; it names the second too."""
+
+    options: Options
+
+    def __init__(self, /, **options: object) -> None:
+        super().__init__(**options)
+        self.hint = "sibling" if self.options.hint == "sibling" else "feedback"
+
+    def weights(self, rollouts: Rollouts, advantage: Tensor) -> Tensor:
+        calls = self.signal(rollouts, "tool_call") != 0  # (B, L)
+        return torch.where(calls, super().weights(rollouts, advantage), rollouts.actions.valid.to(advantage.dtype))
+
+
+def evidence(advantage: Tensor, gap: Tensor, clip: float) -> Tensor:
+    """clip(exp(sign(A) Δ), 1 ± clip) → (B, L). Where A = 0 there is no direction, and the weight is 1."""
+    return (advantage.sign() * gap).exp().clamp(1.0 - clip, 1.0 + clip)
