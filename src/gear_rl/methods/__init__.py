@@ -21,6 +21,7 @@ from gear_rl.methods.ablations import (
     WrongHint,
 )
 from gear_rl.methods.base import Cost, Method
+from gear_rl.methods.controls import controlled
 from gear_rl.methods.crest import CREST
 from gear_rl.methods.crpo import CRPO
 from gear_rl.methods.distillation import Distillation
@@ -86,7 +87,12 @@ def method(name: str, /, **options: Any) -> Method:
 
 
 def find_method(name: str) -> type[Method]:
-    """The class of the method `name`; third-party ones are looked for only when it is not one of ours."""
+    """The class of the method `name`; third-party ones are looked for only when it is not one of ours.
+
+    `name+control` is that method under a control: see `gear_rl.methods.controls`."""
+    if "+" in name:
+        base, control = name.split("+", 1)
+        return controlled(find_method(base), control)
     if name in METHODS:
         return METHODS[name]
     third_party = _third_party()

@@ -1,0 +1,59 @@
+"""Controls for any method, by name: `rlsd+shuffled_outcomes`, `sdpo+wrong_hint`.
+
+A method with a teacher can learn without its outcome (it distils the hint) and without its hint (some of a hint's effect is
+style). Both controls take one of the two away and leave everything else as it is. `shuffled_outcomes` and `wrong_hint`
+alone are GEAR's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gear_rl.assignment import Credit
+from gear_rl.baselines import shuffle_within_groups
+from gear_rl.errors import GearError, unknown_name
+from gear_rl.methods.base import Method
+from gear_rl.methods.randomness import hashed, rollout_keys
+from gear_rl.rollouts import Rollouts
+
+CONTROLS = ("shuffled_outcomes", "wrong_hint")
+_SEED = 0  # a control has no options of its own; rollouts differ from step to step, and so do their hashes
+
+
+def controlled(method: type[Method], control: str) -> type[Method]:
+    """The class of `method` under `control`."""
+    if control not in CONTROLS:
+        raise unknown_name("control", control, CONTROLS)
+    if control == "wrong_hint":
+        return _with_wrong_hint(method)
+    return _with_shuffled_outcomes(method)
+
+
+def _with_wrong_hint(method: type[Method]) -> type[Method]:
+    if method.hint != "own":
+        raise GearError(f"{method.name}+wrong_hint: {method.name} has no teacher that reads its own ground truth.")
+
+    class Controlled(method):  # type: ignore[valid-type, misc]
+        name = f"{method.name}+wrong_hint"
+        summary = f"{method.name} whose teacher is shown another problem's hint."
+        standing = "ours"
+        hint = "other"
+
+    return Controlled
+
+
+def _with_shuffled_outcomes(method: type[Method]) -> type[Method]:
+    class Controlled(method):  # type: ignore[valid-type, misc]
+        name = f"{method.name}+shuffled_outcomes"
+        summary = f"{method.name} with the outcomes of each group in random order."
+        standing = "ours"
+
+        def assign(self, rollouts: Rollouts) -> Credit:
+            key = rollout_keys(rollouts, _SEED)
+            keys = (key, hashed(key))  # one permutation for rewards and advantages
+            shuffled = {"rewards": shuffle_within_groups(rollouts.rewards, rollouts, keys)}
+            if rollouts.advantages is not None:
+                shuffled["advantages"] = shuffle_within_groups(rollouts.advantages, rollouts, keys)
+            return super().assign(replace(rollouts, **shuffled))
+
+    return Controlled

@@ -1,0 +1,63 @@
+"""`method+control`: the same method with the outcome or the hint taken away."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from gear_rl import Rollouts, credit
+from gear_rl.errors import GearError
+from gear_rl.methods import find_method
+
+
+def rollouts(seed: int = 0, with_advantages: bool = False) -> Rollouts:
+    g = torch.Generator().manual_seed(seed)
+    b, t = 16, 9
+    signals = {n: torch.rand(b, t, generator=g) for n in ("reverse_kl", "entropy")}
+    signals |= {n: -torch.rand(b, t, generator=g) for n in ("student_logprob", "teacher_logprob")}
+    rewards = torch.rand(b, generator=g)
+    return Rollouts(
+        torch.rand(b, t, generator=g) < 0.8, rewards, torch.arange(b) // 8,
+        advantages=rewards - 0.5 if with_advantages else None,
+        token_ids=torch.randint(0, 50, (b, t), generator=g), signals=signals,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["grpo", "rlsd", "opd", "token"])
+@pytest.mark.parametrize("with_advantages", [False, True])
+def test_shuffled_outcomes_deals_each_groups_outcomes_out_again(name, with_advantages):
+    batch = rollouts(1, with_advantages)
+    plain, shuffled = credit(name, batch), credit(f"{name}+shuffled_outcomes", batch)
+    assert torch.equal(shuffled.advantages, credit(f"{name}+shuffled_outcomes", batch).advantages)
+    if name == "opd":  # reads no outcome
+        assert torch.equal(plain.advantages, shuffled.advantages)
+        return
+    assert not torch.equal(plain.advantages, shuffled.advantages)
+    if name == "grpo":  # per group the same advantages, on other rollouts
+        for group in (slice(0, 8), slice(8, 16)):
+            of = [sorted(c.advantages[group].abs().max(1).values.tolist()) for c in (plain, shuffled)]
+            assert of[0] == pytest.approx(of[1])
+
+
+def test_gears_own_control_is_the_same_thing():
+    batch = rollouts(2)
+    own, general = credit("shuffled_outcomes", batch), credit("gear+shuffled_outcomes", batch)
+    torch.testing.assert_close(own.advantages, general.advantages)
+
+
+def test_wrong_hint_changes_only_what_the_teacher_reads():
+    assert find_method("rlsd+wrong_hint").hint == "other" and find_method("rlsd").hint == "own"
+    assert torch.equal(credit("rlsd+wrong_hint", rollouts()).advantages, credit("rlsd", rollouts()).advantages)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("grpo+wrong_hint", "no teacher"),
+        ("gear+shuffled", "Did you mean 'shuffled_outcomes'"),
+        ("geer+wrong_hint", "Did you mean 'gear'"),
+    ],
+)
+def test_what_cannot_be_controlled(name, message):
+    with pytest.raises(GearError, match=message):
+        find_method(name)
