@@ -51,9 +51,9 @@ def _with_shuffled_outcomes(method: type[Method]) -> type[Method]:
         def assign(self, rollouts: Rollouts) -> Credit:
             key = rollout_keys(rollouts, _SEED)
             keys = (key, hashed(key))  # one permutation for rewards and advantages
-            shuffled = {"rewards": shuffle_within_groups(rollouts.rewards, rollouts, keys)}
-            if rollouts.advantages is not None:
-                shuffled["advantages"] = shuffle_within_groups(rollouts.advantages, rollouts, keys)
-            return super().assign(replace(rollouts, **shuffled))
+            rewards = shuffle_within_groups(rollouts.rewards, rollouts, keys)
+            given = rollouts.advantages
+            advantages = None if given is None else shuffle_within_groups(given, rollouts, keys)
+            return super().assign(replace(rollouts, rewards=rewards, advantages=advantages))
 
     return Controlled
