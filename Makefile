@@ -10,12 +10,18 @@ export TOKENIZERS_PARALLELISM ?= false
 export HF_HUB_OFFLINE ?= 1
 export TRL_EXPERIMENTAL_SILENCE ?= 1
 
-.PHONY: train test lint nightly clean
+.PHONY: train test lint browser clean
 train: $(READY)
 	$(BIN)/gear train $(ARGS)
 
-test: $(READY) lint
+test: $(READY) lint browser
 	$(BIN)/python -m pytest $(ARGS)
+
+# The report's tests drive a real browser. CI installs one; elsewhere they run if there is one, and say so if not.
+browser:
+ifneq ($(CI),)
+	command -v chromedriver >/dev/null || { apt-get update -qq && apt-get install -y -qq chromium chromium-driver fonts-dejavu-core >/dev/null; }
+endif
 
 lint: $(READY)
 	$(BIN)/ruff check src tests benchmarks examples
@@ -28,5 +34,6 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "gear-rl needs Python 3.11 or newer: make PYTHON=python3.12 …")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q -c constraints.txt torch
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[trl,report,dev]'
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[trl,math,report,dev]'
+	$(BIN)/python -m pip install -q --no-deps bfcl-eval==2025.8.6  # the official judge; its own pins would downgrade numpy
 	touch $@

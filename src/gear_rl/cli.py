@@ -20,6 +20,8 @@ COMMANDS = {
     "eval": "score a model on a task, sampled and greedy, with intervals",
     "credit": "assign credit to saved rollouts with any method",
     "compare": "methods × seeds on one task: paired intervals, controls, headroom",
+    "localize": "how well each signal and method finds the first wrong step",
+    "report": "one self-contained HTML page: where the credit went",
     "methods": "what methods there are, what each needs and costs",
     "doctor": "versions, devices, self-checks: what to paste in a bug report",
 }

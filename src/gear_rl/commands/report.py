@@ -1,0 +1,138 @@
+"""`gear report`: where the credit went, as one self-contained HTML page; or as a PNG for a paper, or JSON for a script."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gear_rl.errors import GearError, unknown_name
+
+if TYPE_CHECKING:
+    from gear_rl.report import Collection
+
+FORMATS = ("html", "png", "json")
+COLOURS = ("advantage", "weight", "reverse_kl", "entropy", "gap", "decision")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "runs", metavar="RUN", type=Path, nargs="+", help="a run's folder, or a record; several of one task are aligned"
+    )
+    parser.add_argument(
+        "-o", "--out", metavar="OUT", type=Path, help="the file (report.html in the first RUN); - prints JSON"
+    )
+    parser.add_argument("--format", metavar="FORMAT", default="html", help="html, png or json")
+    parser.add_argument(
+        "--group", metavar="STEP/GROUP", help="open with this group; a PNG shows it (the most telling one)"
+    )
+    parser.add_argument("--colour", metavar="NAME", default="advantage", help=f"colour tokens by {', '.join(COLOURS)}")
+    parser.add_argument(
+        "--rollouts",
+        metavar="N",
+        type=int,
+        default=1000,
+        help="hold at most N rollouts of each run, in whole groups (1000)",
+    )
+    parser.add_argument("--force", action="store_true", help="replace OUT if it exists")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.format not in FORMATS:
+        raise unknown_name("format", args.format, FORMATS)
+    if args.rollouts < 1:
+        raise GearError(f"--rollouts {args.rollouts}: must be at least 1.")
+    wanted = _group(args.group)
+    out = _out(args)
+    if args.format == "png":
+        from gear_rl.report.figure import find_browser
+
+        find_browser()  # before the long work, not after it
+
+    from gear_rl.report import collect, html_page, open_source, summary
+
+    collection = collect([open_source(path) for path in args.runs], args.rollouts)
+    _check_wishes(collection, wanted, args.colour)
+    if args.format == "json":
+        text = json.dumps(summary(collection), indent=1) + "\n"
+        if out is None:
+            sys.stdout.write(text)
+            return 0
+        content = text.encode()
+    else:
+        # A lone surrogate has no UTF-8; in the page all model output is escaped ASCII, so only a title can hold one.
+        content = html_page(collection, group=wanted, colour=args.colour).encode("utf-8", "replace")
+    assert out is not None
+    if args.format == "png":
+        from gear_rl.report.figure import photograph
+
+        content = photograph(content)
+    _write(out, content)
+    print(_described(collection, out, len(content)))
+    return 0
+
+
+def _group(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    step, slash, group = text.partition("/")
+    if not (slash and step.isdecimal() and group.isdecimal()):
+        raise GearError(f"--group {text!r}: must be STEP/GROUP, such as 10/0.")
+    return int(step), int(group)
+
+
+def _out(args: argparse.Namespace) -> Path | None:
+    """Where to write; None: standard output."""
+    if args.out == Path("-"):
+        if args.format != "json":
+            raise GearError(f"only JSON is printed; give the {args.format} a file with --out.")
+        return None
+    first = args.runs[0]
+    if args.out is not None:
+        out = args.out
+    elif first.is_dir():
+        out = first / f"report.{args.format}"
+    else:
+        out = first.with_suffix(f".{args.format}")
+    if out.exists() and not out.is_file():
+        raise GearError(f"{out} is not a file; give the name of a file with --out.")
+    if any(out.exists() and path.exists() and out.samefile(path) for path in args.runs):
+        raise GearError(f"{out} is a record being read; write the report elsewhere.")
+    if out.exists() and not args.force:
+        raise GearError(f"{out} exists. Give another name with --out, or --force to replace it.")
+    if first.exists() and not out.parent.is_dir():
+        raise GearError(f"there is no folder {out.parent} to write to.")
+    return out
+
+
+def _check_wishes(collection: Collection, group: tuple[int, int] | None, colour: str) -> None:
+    known = {*COLOURS, *(name.removeprefix("signal ") for name in collection.scales if name.startswith("signal "))}
+    if colour not in known:
+        raise unknown_name("colour", colour, known)
+    if group is not None and group not in collection.keys:
+        steps = sorted({step for step, _ in collection.keys})
+        listed = ", ".join(map(str, steps[:8])) + (", …" if len(steps) > 8 else "")
+        raise GearError(f"--group {group[0]}/{group[1]} is not among the groups shown. Their steps: {listed}.")
+
+
+def _write(out: Path, content: bytes) -> None:
+    """All of it or nothing."""
+    scratch = out.with_name(f".{out.name}.{os.getpid()}.partial")
+    try:
+        scratch.write_bytes(content)
+        os.replace(scratch, out)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def _described(collection: Collection, out: Path, size: int) -> str:
+    lines = []
+    for run in collection.runs:
+        shown = sum(map(len, run.groups.values()))
+        some = "" if shown == run.rollouts else f", {shown} of them shown"
+        name = "".join(c if c.isprintable() else "?" for c in run.source.name)  # it must not steer the terminal
+        lines.append(f"{name}: {run.rollouts} rollouts of {len(run.steps)} steps{some}")
+    return "\n".join([*lines, f"written to {out} ({size / 1e6:.1f} MB)"])

@@ -1,0 +1,51 @@
+"""From a run's metrics to curves that fit a page, and to the steps at which a guard rang."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gear_rl.scoring.guards import ALARMS, FIRST_STEPS
+
+MOST_POINTS = 500
+"""Per curve: more than a small plot has pixels."""
+
+
+def curves(metrics: list[dict[str, float]]) -> dict[str, Any]:
+    """{"steps": [...], "every": k, "values": {metric: [number | None, ...]}}; a point is the mean of k logged steps."""
+    every = max(1, -(-len(metrics) // MOST_POINTS))
+    buckets = [metrics[i : i + every] for i in range(0, len(metrics), every)]
+    names = dict.fromkeys(name for row in metrics for name in row if name not in ("step", "epoch"))
+    return {
+        "steps": [int(bucket[-1]["step"]) for bucket in buckets],
+        "every": every,
+        "values": {name: [_mean(bucket, name) for bucket in buckets] for name in names},
+    }
+
+
+def _mean(rows: list[dict[str, float]], name: str) -> float | None:
+    found = [row[name] for row in rows if name in row]
+    return float(f"{sum(found) / len(found):.6g}") if found else None
+
+
+def alarms(metrics: list[dict[str, float]]) -> dict[str, Any]:
+    """{"steps": [step, ...], "kinds": [{"guard", "meaning", "steps"}], "start": {guard: its mean over the first steps}}.
+
+    The log says how many guards rang at a step; which ones is found by holding the logged values against the same
+    rules again (`gear_rl.scoring.guards`).
+    """
+    start: dict[str, float] = {}
+    for guard in ALARMS:
+        first = [row[f"guards/{guard}"] for row in metrics[:FIRST_STEPS] if f"guards/{guard}" in row]
+        if first:
+            start[guard] = sum(first) / len(first)
+    rang = [row for row in metrics if row.get("guards/alarm", 0) > 0]
+    kinds = []
+    for guard, (meaning, rings) in ALARMS.items():
+        steps = [
+            int(row["step"])
+            for row in rang
+            if f"guards/{guard}" in row and rings(row[f"guards/{guard}"], start.get(guard, 0.0))
+        ]
+        if steps:
+            kinds.append({"guard": guard, "meaning": meaning, "steps": steps})
+    return {"steps": [int(row["step"]) for row in rang], "kinds": kinds, "start": start}

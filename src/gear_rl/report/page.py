@@ -1,0 +1,142 @@
+"""The page: one file with style, script and data inside, that fetches nothing and runs nothing but its own script.
+
+Model output is hostile until shown otherwise. It enters as JSON and base64 in script elements that no browser executes,
+with every "<" escaped, and leaves as text nodes. Behind that stands a content security policy: the one script and the
+one style by their hashes, nothing from anywhere else, and no string that could become markup (Trusted Types).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from gear_rl import __version__
+from gear_rl.report.collect import Collection, Entry, describe_run
+from gear_rl.report.comparable import Key
+from gear_rl.report.packing import Blobs
+from gear_rl.report.shares import most_credited
+
+SCRIPTS = tuple(
+    "dom decode text channels state filters list minimap card group inspect plot training shares summary main".split()
+)
+STYLES = ("base", "layout", "tokens", "plots")
+
+
+def html_page(collection: Collection, *, group: Key | None = None, colour: str = "advantage") -> str:
+    """The whole file. `group`: (step, group) to open with, else the most telling one; `colour`: a colouring."""
+    blobs = Blobs()
+    opening = group or most_telling(collection)
+    for run in collection.runs:
+        for entry in run.groups.get(opening, []):
+            _facts(entry, [entry], blobs)  # first of all, so that they stand before the script
+    early = blobs.offsets[-1]
+    index = _index(collection, blobs)
+    index["open"] = {"group": opening, "colour": colour}
+    index["offsets"] = blobs.offsets
+    style, script = _bundle(STYLES, "css"), _bundle(SCRIPTS, "js")
+    names = ", ".join(run.source.name for run in collection.runs)
+    policy = (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+    )
+    parts = {
+        "policy": policy,
+        "title": html.escape(f"{names} on {collection.runs[0].source.task} · gear report"),
+        "style": style,
+        "index": _as_inert_json(index),
+        "early": blobs.text()[:early],
+        "script": script,
+        "blobs": blobs.text()[early:],
+    }
+    page = (files("gear_rl.report") / "web" / "page.html").read_text("utf-8")
+    pieces = page.split("%%")  # text, name, text, name, …: so that no data can look like a place to fill
+    return "".join(parts[piece] if i % 2 else piece for i, piece in enumerate(pieces))
+
+
+def summary(collection: Collection) -> dict[str, Any]:
+    """The aggregated data for scripts: all of the page but the tokens."""
+    return {"schema": "gear_rl.report", "version": 1, **_index(collection, None)}
+
+
+def most_telling(collection: Collection) -> Key:
+    """The group a reader should see first: winners and losers in equal parts, onsets, and a strong credit somewhere."""
+    top = collection.scales["advantage"].top()
+
+    def score(key: Key) -> float:
+        entries = collection.runs[0].groups[key]
+        sides = [_facts(entry, entries, None)["side"] for entry in entries]
+        balance = min(sides.count(1), sides.count(-1)) / len(entries)
+        onsets = sum(entry.facts["onsets"] > 0 for entry in entries) / len(entries)
+        return 4 * balance + onsets + min(1.0, max(entry.facts["peak"] for entry in entries) / top)
+
+    return max(collection.keys, key=score)
+
+
+def _index(collection: Collection, blobs: Blobs | None) -> dict[str, Any]:
+    runs = collection.runs
+    texts = most_credited([run.shares for run in runs])
+    alarm = {step for run in runs for step in _alarm_steps(run.source.metrics)}
+    return {
+        "made_by": f"gear-rl {__version__}",
+        "runs": [describe_run(run, texts) for run in runs],
+        "scales": {name: [s.top(), s.negative] for name, s in collection.scales.items()},
+        "groups": [
+            {
+                "step": key[0],
+                "group": key[1],
+                "prompt": runs[0].groups[key][0].prompt,
+                "alarm": key[0] + 1 in alarm,  # sampled before the optimizer step that logged it
+                "rollouts": _aligned([run.groups.get(key, []) for run in runs], blobs),
+            }
+            for key in collection.keys
+        ],
+    }
+
+
+def _aligned(entries_of_run: list[list[Entry]], blobs: Blobs | None) -> list[list[dict[str, Any] | None]]:
+    """Rollout → run → facts, or None where that run has fewer rollouts of this group."""
+    longest = max(map(len, entries_of_run))
+    return [
+        [_facts(entries[i], entries, blobs) if i < len(entries) else None for entries in entries_of_run]
+        for i in range(longest)
+    ]
+
+
+def _facts(entry: Entry, group: list[Entry], blobs: Blobs | None) -> dict[str, Any]:
+    """What the page knows of a rollout. Its side: +1 a winner, −1 a loser, 0 neither, against the group's mean reward."""
+    mean = sum(e.facts["reward"] for e in group) / len(group)
+    margin = entry.facts["reward"] - mean
+    side = 0 if abs(margin) <= 1e-6 * max(1.0, abs(mean)) else 1 if margin > 0 else -1
+    facts = {**entry.facts, "side": side}
+    if blobs is not None:
+        parts = (entry.prompts, entry.texts, entry.tokens, entry.signals, entry.credit)
+        facts["blobs"] = [blobs.add(part) for part in parts]
+    return facts
+
+
+def _alarm_steps(metrics: list[dict[str, float]]) -> set[int]:
+    return {int(row["step"]) for row in metrics if row.get("guards/alarm", 0) > 0}
+
+
+# ---------------------------------------------------------------------------------------------------- assembling
+@cache
+def _bundle(names: tuple[str, ...], kind: str) -> str:
+    folder = files("gear_rl.report") / "web"
+    parts = [(folder / f"{name}.{kind}").read_text("utf-8") for name in names]
+    # One scope for all files of the script, and none of it global.
+    return "\n" + "\n".join(parts) if kind == "css" else '\n"use strict";\n(() => {\n' + "\n".join(parts) + "\n})();\n"
+
+
+def _hash(text: str) -> str:
+    """As a browser computes it over the element's text."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
+
+
+def _as_inert_json(value: Any) -> str:
+    """ASCII, and no "<": neither "</script" nor "<!--" can come about, whatever the strings inside say."""
+    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")

@@ -1,0 +1,158 @@
+"""What `gear report` is pointed at: a run folder, or a record alone. Everything but the rollouts is read here.
+
+A run folder is data as much as the record in it: every file may be missing, half written, or from elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gear_rl.errors import GearError
+from gear_rl.record import RecordedRollout, open_record
+from gear_rl.run_folder import RunFolder
+
+LONGEST_METRICS = 512 * 2**20
+"""Bytes. A million steps of fifty metrics; more is not a log of a run."""
+
+
+@dataclass
+class Source:
+    """One RUN of the command line."""
+
+    path: Path
+    record: Path
+    header: dict[str, Any]
+    config: dict[str, Any] | None = None
+    """The run's configuration; None for a record alone."""
+    metrics: list[dict[str, float]] = field(default_factory=list)
+    """A line per optimizer step: "step", and whatever was logged as a finite number."""
+    evaluation: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    """What is missing and why, in sentences for the reader."""
+    name: str = ""
+    """What tells this run from the others on the page; `name_runs` gives it."""
+
+    @property
+    def method(self) -> str:
+        return _word(self.header.get("method"), "unnamed method")
+
+    @property
+    def task(self) -> str:
+        return _word(self.header.get("task"), "unnamed task")
+
+    def rollouts(self) -> Iterator[RecordedRollout]:
+        return open_record(self.record)[1]
+
+
+def open_source(path: Path) -> Source:
+    """`path` as far as it can be checked without reading the rollouts."""
+    if not path.exists():
+        raise GearError(f"there is no run or record {path}.")
+    if not path.is_dir():
+        header, _ = open_record(path)
+        source = Source(path, path, header)
+        trained = header.get("trained_with")
+        why = "credit was assigned anew to rollouts recorded earlier" if trained else "a record alone holds none"
+        source.notes.append(f"No training curves and no evaluation: {why}.")
+        return source
+    folder, config = RunFolder.open(path)
+    if not folder.rollouts.exists():
+        raise GearError(f"{path} has no rollouts.jsonl: nothing was recorded yet, so there is no credit to show.")
+    header, _ = open_record(folder.rollouts)
+    source = Source(path, folder.rollouts, header, config)
+    source.metrics = _read_metrics(folder.metrics, source.notes)
+    source.evaluation = _read_evaluation(folder.evaluation, source.notes)
+    return source
+
+
+def name_runs(sources: list[Source]) -> None:
+    """By method; where two have the same, by method and path; two of one path are refused."""
+    paths = Counter(source.record.resolve() for source in sources)
+    for source in sources:
+        if paths[source.record.resolve()] > 1:
+            raise GearError(f"{source.path} is given twice.")
+    methods = Counter(source.method for source in sources)
+    for source in sources:
+        source.name = source.method if methods[source.method] == 1 else f"{source.method} · {source.path.name}"
+    names = Counter(source.name for source in sources)
+    for source in sources:
+        if names[source.name] > 1:
+            source.name = f"{source.method} · {source.path}"
+
+
+def _word(value: Any, otherwise: str) -> str:
+    """A header is untrusted: only a text is a name, and not a long one."""
+    return value[:80] if isinstance(value, str) and value else otherwise
+
+
+def _read_metrics(path: Path, notes: list[str]) -> list[dict[str, float]]:
+    if not path.exists():
+        notes.append("No training curves: the run has no metrics.jsonl.")
+        return []
+    if path.stat().st_size > LONGEST_METRICS:
+        raise GearError(f"{path} has {path.stat().st_size} bytes; that is no log of a run.")
+    lines = path.read_bytes().split(b"\n")
+    torn = lines.pop()
+    rows: list[dict[str, float]] = []
+    infinite = 0
+    for number, line in enumerate(lines, start=1):
+        try:
+            content = json.loads(line)
+        except (ValueError, RecursionError):
+            raise GearError(f"{path}, line {number}: corrupt, not JSON.") from None
+        if not isinstance(content, dict) or type(content.get("step")) is not int:
+            raise GearError(f"{path}, line {number}: corrupt, no metrics with a step.")
+        if rows and content["step"] <= rows[-1]["step"]:
+            raise GearError(f"{path}, line {number}: step {content['step']} follows step {rows[-1]['step']:.0f}.")
+        numbers = {key: value for key, value in content.items() if type(value) in (int, float)}
+        finite = {key: value for key, value in numbers.items() if math.isfinite(value)}
+        infinite += len(numbers) - len(finite)
+        rows.append(finite)
+    if torn:
+        notes.append("The last line of metrics.jsonl is cut off, as a killed run leaves it; it was left out.")
+    if infinite:
+        notes.append(f"{infinite} logged values are NaN or infinite: gaps in the curves.")
+    if not rows:
+        notes.append("No training curves: metrics.jsonl is empty.")
+    return rows
+
+
+def _read_evaluation(path: Path, notes: list[str]) -> dict[str, Any]:
+    """{"before" | "after": {"sampled" | "greedy" | …: {measure: number, measure + "_interval": [low, high]}}}"""
+    if not path.exists():
+        notes.append("No evaluation: the run has no evaluation.json.")
+        return {}
+    try:
+        content = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        raise GearError(f"{path} is damaged: not JSON.") from None
+    if not isinstance(content, dict):
+        raise GearError(f"{path} is damaged: no evaluation before and after.")
+    kept = {}
+    for when in ("before", "after"):
+        ways = content.get(when)
+        if ways is None:
+            notes.append(f"No evaluation {when} training" + (": the run is unfinished." if when == "after" else "."))
+            continue
+        if not isinstance(ways, dict) or not all(isinstance(way, dict) for way in ways.values()):
+            raise GearError(f"{path} is damaged: {when!r} holds no scores.")
+        kept[when] = {str(how): _scores(scores) for how, scores in ways.items()}
+    return kept
+
+
+def _scores(scores: dict[str, Any]) -> dict[str, Any]:
+    kept: dict[str, Any] = {}
+    for name, value in scores.items():
+        if _finite(value) or (isinstance(value, list) and len(value) == 2 and all(map(_finite, value))):
+            kept[name] = value
+    return kept
+
+
+def _finite(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)

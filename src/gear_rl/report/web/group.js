@@ -1,0 +1,96 @@
+// The open group: the prompt, what the teacher saw, and its rollouts. One run: winners beside losers. Several runs: a row
+// per rollout and a column per run, the same tokens in the same places.
+
+function heading(group) {
+  return el("h3", { id: "group-title" }, `Step ${group.step}, group ${group.group}`,
+    group.alarm && el("span", { class: "alarm" }, " ▲ a guard rang at this step"));
+}
+
+async function promptBlock(group) {
+  const perRun = group.rollouts[0];
+  const found = await Promise.all(perRun.map((facts) => facts && promptsOf(facts)));
+  const prompt = found.find(Boolean)[0];
+  const block = el("div", { class: "prompts" },
+    el("section", {}, el("h4", {}, "Prompt"), passage((text) => visible(text, true), prompt)));
+  // Runs may have shown their teachers different hints (wrong_hint does); each different one is shown, with its runs.
+  const seen = new Map();
+  found.forEach((texts, r) => {
+    if (texts && texts[1] !== null) seen.set(texts[1], [...(seen.get(texts[1]) ?? []), index.runs[r].name]);
+  });
+  for (const [hinted, names] of seen) {
+    const whose = severalRuns && (seen.size > 1 || names.length < found.length) ? ` (${names.join(", ")})` : "";
+    block.append(el("section", { class: "teacher" }, el("h4", {}, `What the teacher saw${whose}`),
+      passage(markedInsertion(prompt, hinted), hinted)));
+  }
+  if (!seen.size) block.append(el("section", { class: "teacher" }, el("h4", {}, "What the teacher saw"),
+    el("p", { class: "missing" }, "nothing: no teacher was shown a hint")));
+  return block;
+}
+
+const byReward = (a, b) => b.facts.reward - a.facts.reward || a.i - b.i;
+
+function sides(group, numbers) {
+  const items = numbers.map((i) => ({ i, facts: anyFacts(group.rollouts[i]) })).sort(byReward);
+  const cards = (part) => part.map(({ i, facts }) => card(facts, 0, i));
+  const [won, lost, even] = [(s) => s > 0, (s) => s < 0, (s) => s === 0].map((is) => items.filter(({ facts }) => is(facts.side)));
+  if (even.length) return el("div", { class: "columns" },
+    el("section", {}, el("h4", {}, `All ${items.length} alike: no contrast, so no credit from the outcome`), cards(items.slice(0, Math.ceil(items.length / 2)))),
+    el("section", { class: "headless" }, cards(items.slice(Math.ceil(items.length / 2)))));
+  // Short rollouts leave room for the larger side to take two columns.
+  const brief = items.every(({ facts }) => facts.tokens < 150);
+  const wide = brief && Math.max(won.length, lost.length) >= 2 * Math.min(won.length, lost.length);
+  const parts = !wide ? [1, 1] : won.length > lost.length ? [2, 1] : [1, 2];
+  return el("div", { class: "columns", vars: { "--split": parts.map((n) => `minmax(0, ${n}fr)`).join(" "), "--card": brief ? "300px" : "420px" } },
+    el("section", {}, el("h4", {}, plural(won.length, "winner")), cards(won)),
+    el("section", {}, el("h4", {}, plural(lost.length, "loser")), cards(lost)));
+}
+
+const sameTokens = (a, b) => a && b && a.blobs[1] === b.blobs[1] && a.blobs[2] === b.blobs[2];
+
+function matrix(group, numbers) {
+  const runs = index.runs.map((_, r) => r).filter((r) => state.runs[r]);
+  const items = numbers.map((i) => ({ i, facts: anyFacts(group.rollouts[i]) })).sort(byReward);
+  const head = runs.map((r) => el("h4", { class: "run-name" }, runKey(r), visible(index.runs[r].name)));
+  const cells = items.flatMap(({ i }) => runs.map((r) => {
+    const facts = group.rollouts[i][r];
+    if (!facts) return el("article", { class: "card" }, el("p", { class: "missing" }, "this run has no such rollout"));
+    const same = sameTokens(facts, group.rollouts[i][runs[0]]);
+    const node = card(facts, r, same ? i : `${i}-${r}`);
+    node.prepend(el("div", { class: "narrow-name" }, runKey(r), visible(index.runs[r].name)));
+    if (!same) node.prepend(el("p", { class: "missing" }, "sampled anew in this run: other tokens, so not aligned"));
+    return node;
+  }));
+  return el("div", { class: "matrix", vars: { "--runs": runs.length } }, head, cells);
+}
+
+function groupPane() {
+  const pane = el("div", { class: "pane", id: "pane" });
+  let everything = false;
+  let ticket = 0;
+  const draw = async () => {
+    const mine = ++ticket;
+    const group = index.groups[state.group];
+    inspector.hide();
+    const all = group.rollouts.map((_, i) => i);
+    const kept = everything || !state.matching ? all : state.matching[state.group] ?? all;
+    const shown = kept.length ? kept : all;
+    const rest = all.length - shown.length;
+    const prompts = await promptBlock(group).catch(() => el("p", { class: "missing" }, DAMAGED));
+    if (mine !== ticket) return;
+    pane.replaceChildren(heading(group), prompts,
+      rest > 0 ? el("p", { class: "found" }, `${plural(rest, "rollout")} of this group do not match. `,
+        el("button", { type: "button", class: "quiet", onclick: () => { everything = true; draw(); } }, "show them too")) : "",
+      severalRuns ? matrix(group, shown) : sides(group, shown));
+    pane.dataset.group = state.group;
+  };
+  when("group", () => { everything = false; writeHash(); draw(); });
+  when("matching", () => { everything = false; draw(); });
+  when("runs", draw);
+  when("colour", () => {
+    writeHash();
+    pane.querySelectorAll(".card").forEach((node) => node.repaint?.());
+    inspector.refresh();
+  });
+  draw();
+  return pane;
+}
