@@ -1,14 +1,17 @@
 """`gear credit`: assign credit to saved rollouts with any method, and see where it goes now.
 
-No model is run: the method reads the signals that are in the record.
+A record holds the signals that a method reads, so no model is run. Transcripts (message lists with a reward, recorded
+elsewhere) are tokenised and scored with the model that --model names.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import sys
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,11 +23,22 @@ if TYPE_CHECKING:
     from gear_rl.methods import Method
     from gear_rl.record import RecordedRollout
 
+EPILOG = """examples:
+  gear credit runs/workshop-gear-0 --credit token --set alpha=8
+  gear credit transcripts.jsonl --credit gear --model MODEL -o credited.jsonl
+
+A transcript is a line {"messages": [...], "reward": 1.0, "answer": "..."}, tool calls
+and all; docs/transcripts.md tells the rest. `gear report` opens what is written."""
+TRANSCRIPTS_ONLY = ("model", "hint_template", "chat_template", "temperature", "device")
 MOST_TURNS, MOST_TEXTS = 12, 6  # the summary should fit a screen
+_OWN_SCALE = "{name} would scale rewards its own way, but {what}, and these are used as they are. Add --from-rewards."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("record", metavar="RECORD", type=Path, help="rollouts.jsonl of a run, or the run's folder")
+    parser.epilog, parser.formatter_class = EPILOG, argparse.RawDescriptionHelpFormatter
+    parser.add_argument(
+        "record", metavar="FILE", type=Path, help="a record (rollouts.jsonl), a run's folder, or transcripts"
+    )
     parser.add_argument("--credit", metavar="NAME", required=True, help="the method; `gear methods` lists them")
     parser.add_argument(
         "--set", metavar="KEY=VALUE", action="append", default=[], help="an option of the method; may be repeated"
@@ -32,37 +46,153 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--from-rewards",
         action="store_true",
-        help="compute group advantages from the rewards, instead of taking those the engine trained with",
+        help="compute group advantages from the rewards, instead of taking those that are given",
     )
-    parser.add_argument("-o", "--out", metavar="OUT", type=Path, help="the new record (RECORD's name with .NAME added)")
+    parser.add_argument("-o", "--out", metavar="OUT", type=Path, help="the new record (FILE's name with .NAME added)")
     parser.add_argument("--force", action="store_true", help="replace OUT if it exists")
+    group = parser.add_argument_group("transcripts")
+    group.add_argument("--model", help="the model whose tokenizer, chat template and probabilities to use")
+    group.add_argument("--hint-template", metavar="TEXT", help="how {prompt} and {hint} become the teacher's prompt")
+    group.add_argument("--chat-template", metavar="FILE", type=Path, help="a chat template instead of the model's own")
+    group.add_argument("--temperature", type=float, help="of scoring: what the rollouts were sampled with (default 1)")
+    group.add_argument("--device", help="default: auto")
 
 
 def run(args: argparse.Namespace) -> int:
     from gear_rl.methods import method
-    from gear_rl.record import open_record
+    from gear_rl.transcripts import is_record
 
     source = args.record / "rollouts.jsonl" if args.record.is_dir() else args.record
     options = parse_assignments(args.set)
     if isinstance(options.get("credit"), dict):  # credit.alpha=4, as `gear train` spells it
         options |= options.pop("credit")
+    chat = options.pop("chat", {})
     chosen = method(args.credit, **options)
-    header, rollouts = open_record(source)
-    out = args.out or source.with_name(f"{source.stem}.{args.credit}.jsonl")
-    if out.exists() and out.samefile(source):
-        raise GearError(f"{out} is the record being read; write the new one elsewhere.")
-    if out.exists() and not out.is_file():  # never put a file in the place of a folder or a device
-        raise GearError(f"{out} is not a file; give the name of a file with --out.")
-    if out.exists() and not args.force:
-        raise GearError(f"{out} exists. Give another name with --out, or --force to replace it.")
-    if not out.parent.is_dir():
-        raise GearError(f"there is no folder {out.parent} to write to.")
-    summary = Summary(header.get("method"), args.credit)
     own_scale = "scale_rewards" in options or getattr(chosen, "scale_rewards", True) is False
+    out = args.out or source.with_name(f"{source.stem}.{args.credit}.jsonl")
+    if args.model is not None and not is_record(source):
+        return from_transcripts(args, source, out, chosen, own_scale, chat)
+    return from_record(args, source, out, chosen, own_scale, chat)
+
+
+def from_record(
+    args: argparse.Namespace, source: Path, out: Path, chosen: Method, own_scale: bool, chat: dict[str, Any]
+) -> int:
+    from gear_rl.record import open_record
+    from gear_rl.transcripts import is_record, looks_like_transcripts
+
+    given = [name for name in TRANSCRIPTS_ONLY if getattr(args, name) is not None] + (["set chat.NAME"] if chat else [])
+    if given and is_record(source):
+        name = given[0].replace("_", "-")
+        raise GearError(f"--{name} is for transcripts. {source} is a record: its signals are in it, no model is run.")
+    if looks_like_transcripts(source):
+        raise GearError(f"{source} holds transcripts: name the model to tokenise and score them with, --model MODEL.")
+    header, rollouts = open_record(source)
+    _check_out(source, out, args.force)
+    summary = Summary(header.get("method"), args.credit)
     reassign(rollouts, chosen, header, out, summary, args.from_rewards, own_scale)
     print(summary.text())
     print(f"\nwritten to {out}")
     return 0
+
+
+def from_transcripts(
+    args: argparse.Namespace, source: Path, out: Path, chosen: Method, own_scale: bool, chat: dict[str, Any]
+) -> int:
+    from gear_rl.hints import DEFAULT_TEMPLATE, check_template
+    from gear_rl.methods import METHODS
+    from gear_rl.record import RecordWriter
+    from gear_rl.transcript_credit import check, credited
+    from gear_rl.transcripts import read_template, read_transcripts
+
+    temperature = 1.0 if args.temperature is None else args.temperature
+    template = args.hint_template or DEFAULT_TEMPLATE
+    if not 0 < temperature < float("inf"):
+        raise GearError(f"--temperature {temperature}: must be above 0.")
+    if not isinstance(chat, dict):
+        raise GearError("--set chat: write chat.NAME=VALUE, a setting of the chat template.")
+    check_template(template)
+    chat_template = read_template(args.chat_template) if args.chat_template else None
+    rows = read_transcripts(source)
+    if own_scale and rows[0].advantage is not None and not args.from_rewards:
+        raise GearError(_OWN_SCALE.format(name=chosen.name, what="the transcripts hold advantages"))
+    check(rows, chosen, args.from_rewards)
+    _check_out(source, out, args.force)
+    model, tokenizer = _load(args.model, args.device or "auto", bool(chosen.needs))
+    if chat_template is not None:
+        tokenizer.chat_template = chat_template
+    facts = {"task": "transcripts", "source": source.name, "model": args.model, "method": chosen.name}
+    facts |= {"options": vars(chosen.options), "hint_template": template if chosen.hint else None}
+    facts |= {"temperature": temperature, "chat": chat}
+    summary = Summary("grpo", args.credit, "by grpo")
+    told = time.monotonic()
+
+    def say(done: int) -> None:
+        nonlocal told
+        if time.monotonic() - told > 10:
+            told = time.monotonic()
+            print(f"{done}/{len(rows)} transcripts", file=sys.stderr, flush=True)
+
+    scratch = out.with_name(f".{out.name}.{os.getpid()}.partial")
+    try:
+        with RecordWriter(scratch, facts) as writer:
+            for batch in credited(
+                rows,
+                chosen,
+                model,
+                tokenizer,
+                name=args.model,
+                hint_template=template,
+                temperature=temperature,
+                from_rewards=args.from_rewards,
+                chat=chat,
+                say=say,
+            ):
+                writer.write(
+                    step=0,
+                    rollouts=batch.rollouts,
+                    credit=batch.credit,
+                    prompts=batch.prompts,
+                    hinted_prompts=batch.hinted,
+                    token_texts=batch.token_texts,
+                    successes=[row.success for row in batch.rows],
+                )
+                actions, before = batch.rollouts.actions, METHODS["grpo"]().assign(batch.rollouts).advantages
+                turns = actions.unpack(actions.turn_starts.cumsum(1))
+                for i, texts in enumerate(batch.token_texts):
+                    summary.add(
+                        batch.rollouts.action_mask[i].tolist(),
+                        turns[i].tolist(),
+                        texts,
+                        before[i].tolist(),
+                        batch.credit.advantages[i].tolist(),
+                    )
+        os.replace(scratch, out)
+    finally:
+        scratch.unlink(missing_ok=True)
+    print(summary.text())
+    print(f"\nwritten to {out}")
+    return 0
+
+
+def _load(path: str, device: str, with_model: bool) -> tuple[Any, Any]:
+    """Model and tokenizer; the tokenizer alone where no signals are needed."""
+    from gear_rl.offline import find_model, load_tokenizer
+    from gear_rl.training import choose_device, load_model
+
+    path = find_model(path)
+    return load_model(path, choose_device(device)) if with_model else (None, load_tokenizer(path))
+
+
+def _check_out(source: Path, out: Path, force: bool) -> None:
+    if out.exists() and out.samefile(source):
+        raise GearError(f"{out} is the record being read; write the new one elsewhere.")
+    if out.exists() and not out.is_file():  # never put a file in the place of a folder or a device
+        raise GearError(f"{out} is not a file; give the name of a file with --out.")
+    if out.exists() and not force:
+        raise GearError(f"{out} exists. Give another name with --out, or --force to replace it.")
+    if not out.parent.is_dir():
+        raise GearError(f"there is no folder {out.parent} to write to.")
 
 
 def reassign(
@@ -93,10 +223,8 @@ def reassign(
                 batch = list(lines)
                 tensors = to_rollouts(batch, from_rewards=from_rewards)
                 if own_scale and tensors.advantages is not None:
-                    raise GearError(
-                        f"{chosen.name} would scale rewards its own way, but the record holds the advantages that the "
-                        "engine trained with, and these are used as they are. Add --from-rewards."
-                    )
+                    what = "the record holds the advantages that the engine trained with"
+                    raise GearError(_OWN_SCALE.format(name=chosen.name, what=what))
                 credit = chosen.assign(tensors)
                 writer.write(
                     step=step,
@@ -107,7 +235,9 @@ def reassign(
                     token_texts=[line.token_texts for line in batch],
                     successes=[line.success for line in batch],
                 )
-                summary.add(batch, credit.advantages.tolist())
+                summary.steps += 1
+                for line, after in zip(batch, credit.advantages.tolist(), strict=True):
+                    summary.add(line.action_mask, line.turns, line.token_texts, line.advantages, after)
         if not summary.rollouts:
             raise GearError("the record has a header and no rollouts.")
         os.replace(scratch, out)
@@ -118,25 +248,32 @@ def reassign(
 class Summary:
     """Where the credit lies, before and after: shares of Σ|A_t| by turn and by token text."""
 
-    def __init__(self, before: str | None, after: str) -> None:
-        self.names = _printable(str(before)), _printable(after)
+    def __init__(self, before: str | None, after: str, was: str = "as recorded") -> None:
+        self.names, self.was = (_printable(str(before)), _printable(after)), was
         self.rollouts = self.steps = 0
         self.by_turn, self.by_text = Shares(), Shares()
 
-    def add(self, lines: list[RecordedRollout], advantages: list[list[float]]) -> None:
-        self.steps += 1
-        self.rollouts += len(lines)
-        for line, after in zip(lines, advantages, strict=True):
-            for i, sampled in enumerate(line.action_mask):
-                if sampled:
-                    self.by_turn.add(line.turns[i], line.advantages[i], after[i])
-                    self.by_text.add(line.token_texts[i], line.advantages[i], after[i])
+    def add(
+        self,
+        mask: Sequence[int],
+        turns: Sequence[int],
+        texts: Sequence[str],
+        before: Sequence[float],
+        after: Sequence[float],
+    ) -> None:
+        """One rollout; what stands beyond its texts is padding."""
+        self.rollouts += 1
+        for i, text in enumerate(texts):
+            if mask[i]:
+                self.by_turn.add(turns[i], before[i], after[i])
+                self.by_text.add(text, before[i], after[i])
 
     def text(self) -> str:
-        lines = [f"{self.rollouts} rollouts of {self.steps} steps, {self.by_turn.tokens.total()} action tokens"]
+        of = f" of {self.steps} steps" if self.steps else ""
+        lines = [f"{self.rollouts} rollouts{of}, {self.by_turn.tokens.total()} action tokens"]
         if not self.by_turn.after.total():
             return "\n".join([*lines, f"{self.names[1]} gives no credit at all: every advantage is 0."])
-        lines += ["", "share of all tokens, and of all credit (|advantage|) as recorded and now"]
+        lines += ["", f"share of all tokens, and of all credit (|advantage|) {self.was} and now"]
         lines += [f"{'':18}{'tokens':>10}{self.names[0]:>18}{self.names[1]:>18}"]
         turns = sorted(self.by_turn.tokens)
         if len(turns) > 1:
