@@ -5,108 +5,173 @@
 
 The hidden state *before* a token predicts it, so token j of the completion is scored at position P + j − 1, with P the
 length of that side's own prompt. Being off by one here is the classic bug of this family; `self_check` looks for it.
-Only action tokens go through the head.
+
+What it costs: each prompt once, and what prompts begin with alike once for all; each completion once a side, up to its
+last action token; no padding, in passes of at most `token_budget` tokens; and the head for action tokens only. A teacher
+that is the live policy reads in the same pass as the student. A side that no needed signal looks at is not read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+import logging
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor, nn
 
-from gear_rl.errors import GearError
+from gear_rl.errors import GearError, unknown_name
+from gear_rl.scoring.batching import Batch, packed_batches, padded_batches, token_budget, tokens_to_read
+from gear_rl.scoring.body import Ids, body_of, evaluating, plain_logprobs, rounds, unwrapped
+from gear_rl.scoring.checks import checked
 from gear_rl.scoring.divergence import token_divergence
 from gear_rl.scoring.head import Head
+from gear_rl.scoring.packing import KeptPrompts
+from gear_rl.scoring.reading import Asked, read_packed, read_padded, why_not_packed
 from gear_rl.scoring.teacher import Teacher
 
 SIGNALS = ("reverse_kl", "entropy", "student_logprob", "teacher_logprob")
-Ids = list[list[int]]
+_LOOKS_AT = {
+    "reverse_kl": {"student", "teacher"},
+    "entropy": {"student"},
+    "student_logprob": {"student"},
+    "teacher_logprob": {"teacher"},
+}
+LEAST_SAVED = 0.1
+"""Prompts are shared where that saves at least this part of the tokens to read."""
 
-
-def body_of(model: Any) -> Any:
-    """The transformer without its head: ids in, final hidden states (B, T, D) out. Adapters stay in place."""
-    base = model.get_base_model() if hasattr(model, "get_base_model") else model  # PEFT injects adapters into it
-    body = base.get_decoder() if hasattr(base, "get_decoder") else getattr(base, "base_model", None)
-    if body is None or body is base:
-        raise GearError(f"{type(base).__name__} has no separate body: scoring needs hidden states before the head.")
-    return body
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """No dropout, no gradients, and the caller's mode restored: scoring must not move the random state."""
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        model.train(was_training)
+log = logging.getLogger("gear_rl")
 
 
 class Scorer:
-    """Signals for rollouts. `token_budget` bounds the padded tokens of one micro-batch, and so the memory."""
+    """Signals for rollouts.
+
+    token_budget: tokens of one forward pass at most, which bounds memory. None: from the memory that is free.
+    share_prompts: read a prompt once for all its rollouts. None: where that is proven on the model and saves a tenth of
+        the tokens; True: always, and an error where the model does not allow it; False: never.
+    """
 
     def __init__(
-        self, model: nn.Module, pad_token_id: int, temperature: float = 1.0, token_budget: int = 65_536
+        self,
+        model: nn.Module,
+        temperature: float = 1.0,
+        token_budget: int | None = None,
+        share_prompts: bool | None = None,
     ) -> None:
-        self.model, self.pad, self.temperature, self.token_budget = model, pad_token_id, temperature, token_budget
+        if token_budget is not None and token_budget < 1:
+            raise GearError(f"token_budget must be at least 1 token, not {token_budget}.")
+        self.model, self.temperature = unwrapped(model), temperature
+        self.token_budget, self.share_prompts = token_budget, share_prompts
+        self.against_sharing: str | None = None
+        """why this model's prompts cannot be shared, once that was looked into"""
+        self._body = body_of(self.model)
+        self._proven = False
 
     def score(
-        self, prompts: Ids, hinted_prompts: Ids, completions: Ids, action_mask: Tensor, teacher: Teacher
+        self,
+        prompts: Ids,
+        hinted_prompts: Ids,
+        completions: Ids | Tensor,
+        action_mask: Tensor,
+        teacher: Teacher,
+        needs: Iterable[str] = SIGNALS,
+        known: Mapping[str, Tensor] | None = None,
     ) -> dict[str, Tensor]:
-        """`action_mask` (B, T) over the padded completions → each of `SIGNALS` as (B, T) float32, 0 where masked."""
-        signals = {name: torch.zeros(action_mask.shape, device=action_mask.device) for name in SIGNALS}
-        head = Head.of(self.model)
-        for rows in self._micro_batches(
-            [max(len(p), len(h)) + len(c) for p, h, c in zip(prompts, hinted_prompts, completions, strict=True)]
-        ):
-            mask = action_mask[rows]
-            if not mask.any():
-                continue
-            picked = [completions[i] for i in rows]
-            ids = _right_padded(picked, self.pad, mask.shape[1], mask.device)
-            with evaluating(self.model):
-                student = self._hidden([prompts[i] for i in rows], picked, mask).to(head.weight.dtype)
-                with teacher.in_place():
-                    read = self._hidden([hinted_prompts[i] for i in rows], picked, mask).to(head.weight.dtype)
-                    # A head holds the tensors it was made from, so this one stays the teacher's after the swap back.
-                    teacher_head = head if teacher.kind == "live" else Head.of(self.model)
-                result = token_divergence(student, read, head, ids[mask], teacher_head, self.temperature)
-            for name in SIGNALS:
-                part = torch.zeros(mask.shape, device=mask.device)
-                part[mask] = getattr(result, name)
-                signals[name][rows] = part
+        """`action_mask` (B, T) over the padded completions → signals by name, each (B, T) float32, 0 where masked.
+
+        completions: lists of ids, or all of them padded on the right, (B, T): a tensor on the device saves a copy.
+        needs: the signals asked for. Others that come at no cost are returned with them.
+        known: signals the caller has already, (B, T): a side is not read for their sake.
+        """
+        needs, sides = tuple(needs), set[str]()
+        has = {name: signal.float() * action_mask for name, signal in (known or {}).items() if name in needs}
+        for name in needs:
+            if name not in SIGNALS:
+                raise unknown_name("signal", name, SIGNALS)
+            sides |= _LOOKS_AT[name] if name not in has else set()
+        if not sides:
+            return has
+        prompts, hinted_prompts = _each_once(prompts, hinted_prompts)
+        read = {"student": prompts, "teacher": hinted_prompts}
+        return has | self._score({k: v for k, v in read.items() if k in sides}, completions, action_mask, teacher)
+
+    def _score(
+        self,
+        prompts: dict[str, Ids],
+        completions: Ids | Tensor,
+        action_mask: Tensor,
+        teacher: Teacher,
+        merge: bool = True,
+    ) -> dict[str, Tensor]:
+        """The signals that the sides in `prompts` can give. `merge`: do not read twice where both sides read the same."""
+        sides_given, live = prompts.keys(), teacher.kind == "live"
+        if merge and live and len(prompts) == 2 and prompts["student"] == prompts["teacher"]:
+            prompts = {"student": prompts["student"]}
+        passes = [list(prompts)] if live else [[side] for side in prompts]  # sides with the same weights read together
+        kept = [KeptPrompts() for _ in passes]
+        # the mask is brought to the CPU once: below, nothing waits for the device but the look at each result
+        ids, mask, counts = checked(self._body, prompts, completions, action_mask)
+        names = [name for name in SIGNALS if _LOOKS_AT[name] <= sides_given]
+        signals = {name: torch.zeros(mask.shape, device=ids.device) for name in names}
+        with evaluating(self.model):
+            heads = {}
+            for side in prompts:
+                with self._weights_of(side, teacher):  # a head keeps the tensors it was made from after the swap back
+                    heads[side] = Head.of(self.model)
+            packed, batches = self._batches([[prompts[side] for side in sides] for sides in passes], counts)
+            for batch in batches:
+                rows = torch.tensor(batch.rows)
+                asked = Asked.of(ids[rows.to(ids.device)], mask[rows])
+                states: dict[str, Tensor] = {}
+                for i, sides in enumerate(passes):
+                    kept[i] = KeptPrompts() if batch.first else kept[i]
+                    with self._weights_of(sides[0], teacher):
+                        of_sides = [[prompts[side][row] for row in batch.rows] for side in sides]
+                        memory = kept[i] if batch.more or not batch.first else None
+                        states |= zip(sides, self._hidden(of_sides, asked, packed, memory), strict=True)
+                student, teaching = next(iter(states)), list(states)[-1]  # the same one, where one side is read
+                at = (rows[asked.rollout] * mask.shape[1] + asked.token).to(ids.device)
+                result = token_divergence(
+                    states[student].to(heads[student].weight.dtype),
+                    states[teaching].to(heads[teaching].weight.dtype),
+                    heads[student],
+                    ids.flatten()[at],
+                    heads[teaching],
+                    self.temperature,
+                )
+                for name in names:
+                    signals[name].view(-1)[at] = getattr(result, name)
         return signals
 
-    def _hidden(self, prompts: Ids, completions: Ids, mask: Tensor) -> Tensor:
-        """The hidden state before each action token: (N, D), in the order of `mask`'s True positions."""
-        longest = max(len(p) for p in prompts)
-        width = longest + max(len(c) for c in completions)
-        rows = [[self.pad] * (longest - len(p)) + p + c for p, c in zip(prompts, completions, strict=True)]
-        attended = [
-            [0] * (longest - len(p)) + [1] * (len(p) + len(c)) for p, c in zip(prompts, completions, strict=True)
-        ]
-        ids = _right_padded(rows, self.pad, width, mask.device)
-        attention = _right_padded(attended, 0, width, mask.device)
-        positions = (attention.cumsum(1) - 1).clamp(min=0)
-        hidden = body_of(self.model)(input_ids=ids, attention_mask=attention, position_ids=positions, use_cache=False)
-        before = hidden.last_hidden_state[:, longest - 1 : -1]  # prompts end at column `longest`: left-padded
-        return before[mask[:, : before.shape[1]]]
+    def _weights_of(self, side: str, teacher: Teacher) -> AbstractContextManager[None]:
+        return teacher.in_place() if side == "teacher" else nullcontext()
 
-    def _micro_batches(self, lengths: list[int]) -> Iterator[list[int]]:
-        """Rows of like length together, at most `token_budget` padded tokens each."""
-        batch: list[int] = []
-        for row in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
-            if batch and lengths[batch[0]] * (len(batch) + 1) > self.token_budget:
-                yield batch
-                batch = []
-            batch.append(row)
-        if batch:
-            yield batch
+    def _hidden(self, sides: list[Ids], asked: Asked, packed: bool, kept: KeptPrompts | None = None) -> list[Tensor]:
+        """For each side, given by its prompts, the hidden state before each wanted token: (N, D)."""
+        if packed:
+            return read_packed(self._body, sides, asked, kept)
+        return [read_padded(self._body, prompts, asked) for prompts in sides]
+
+    def _batches(self, passes: list[list[Ids]], counts: list[int]) -> tuple[bool, Iterable[Batch]]:
+        """Whether prompts are shared, and which rollouts go together. Arguments as for `packed_batches`."""
+        weight = next(self._body.parameters())
+        budget = self.token_budget or token_budget(self._body.config, weight.device, weight.dtype)
+        if self._may_share(*tokens_to_read(passes, counts), weight.device):
+            return True, packed_batches(passes, counts, budget)
+        return False, padded_batches(passes, counts, budget)
+
+    def _may_share(self, alone: int, shared: int, device: torch.device) -> bool:
+        """Whether to share prompts: `alone` tokens to read without, `shared` with it."""
+        if self.share_prompts is False or (self.share_prompts is None and shared > (1 - LEAST_SAVED) * alone):
+            return False
+        kind = type(self._body).__name__
+        if not self._proven:
+            self.against_sharing, self._proven = why_not_packed(self._body, device), True
+            if self.against_sharing is not None and self.share_prompts is None:
+                log.warning("scoring reads every rollout with its own prompt: %s, %s.", kind, self.against_sharing)
+        if self.against_sharing is not None and self.share_prompts:
+            raise GearError(f"share_prompts=True, but {kind} cannot share prompts: {self.against_sharing}.")
+        return self.against_sharing is None
 
     def self_check(
         self, prompts: Ids, hinted_prompts: Ids, completions: Ids, action_mask: Tensor, teacher: Teacher
@@ -116,14 +181,16 @@ class Scorer:
         (a) With an empty hint the teacher must be the student. (b) With the hint, both must agree with one plain forward
         over each unpadded sequence. (a) alone would not see both being shifted together.
         """
-        tolerance = 2e-3 if next(self.model.parameters()).dtype == torch.float32 else 5e-2
+        tolerance = 0.1 if rounds(self.model) else 2e-3
+        prompts, hinted_prompts = _each_once(prompts, hinted_prompts)
         # (a) is about what is read, so with the same weights: after a resume an older teacher rightly differs.
-        same = self.score(prompts, prompts, completions, action_mask, Teacher(self.model, "live"))
-        hinted = self.score(prompts, hinted_prompts, completions, action_mask, teacher)
+        live, unhinted = Teacher(self.model, "live"), {"student": prompts, "teacher": prompts}
+        same = self._score(unhinted, completions, action_mask, live, merge=False)
+        hinted = self._score({"student": prompts, "teacher": hinted_prompts}, completions, action_mask, teacher)
         with evaluating(self.model):
-            plain_student = self._plain_logprobs(prompts, completions, action_mask)
+            plain_student = plain_logprobs(self.model, prompts, completions, action_mask, self.temperature)
             with teacher.in_place():
-                plain_teacher = self._plain_logprobs(hinted_prompts, completions, action_mask)
+                plain_teacher = plain_logprobs(self.model, hinted_prompts, completions, action_mask, self.temperature)
         n = action_mask.sum().clamp(min=1)
         for what, left, right in (
             ("the teacher with an empty hint and the student", same["teacher_logprob"], same["student_logprob"]),
@@ -138,18 +205,8 @@ class Scorer:
                     "dropout left on. Training would learn from wrong signals, so it was stopped."
                 )
 
-    def _plain_logprobs(self, prompts: Ids, completions: Ids, action_mask: Tensor) -> Tensor:
-        """The naive twin: one sequence at a time, full logits. (B, T)"""
-        out = torch.zeros(action_mask.shape, device=action_mask.device)
-        for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
-            if not completion:
-                continue
-            ids = torch.tensor([prompt + completion], device=action_mask.device)
-            logits = self.model(input_ids=ids).logits[0].float() / self.temperature
-            logps = logits[:-1].log_softmax(-1).gather(1, ids[0, 1:, None])[:, 0]
-            out[i, : len(completion)] = logps[len(prompt) - 1 :]
-        return out * action_mask
 
-
-def _right_padded(rows: Ids, pad: int, width: int, device: Any) -> Tensor:
-    return torch.tensor([row + [pad] * (width - len(row)) for row in rows], device=device)
+def _each_once(*sides: Ids) -> list[Ids]:
+    """The same prompts, equal ones as one object: from here on they are told apart by identity."""
+    known: dict[tuple[int, ...], list[int]] = {}
+    return [[known.setdefault(tuple(prompt), prompt) for prompt in side] for side in sides]

@@ -117,7 +117,7 @@ def fold(z_s, factor_s, z_t, factor_t, max_s, sum_s, a, b, max_t, sum_t, f, FORW
     return top_s, sum_s, a, b, top_t, sum_t, f
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n"])  # at n = 1 Triton would hand in a plain int, which has no .to()
 def divergence_kernel(
     HS, HT, WS, WT, BIAS_S, BIAS_T, PARTS,
     n, vocab, width, hs_stride, ht_stride, ws_stride, wt_stride, splits, inner_s, outer_s, inner_t, outer_t,
@@ -208,7 +208,7 @@ def target_kernel(
     tl.store(OUT + rows, tl.where(here, z * LN2, ABSENT), mask=rows < n)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n"])
 def merge_kernel(PARTS, OUT, n, splits, out_stride, BR: tl.constexpr, BS: tl.constexpr, FORWARD: tl.constexpr):
     """The splits of BR tokens added up. OUT rows 0–5 and 8: max_s, sum_s, a, b, max_t, sum_t and f of the whole head."""
     rows = tl.program_id(0) * BR + tl.arange(0, BR)

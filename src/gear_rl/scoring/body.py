@@ -1,0 +1,70 @@
+"""The transformer without its head: what scoring runs, so that no (T, V) logits ever exist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gear_rl.errors import GearError
+
+Ids = list[list[int]]
+
+
+def unwrapped(model: Any) -> Any:
+    """The model inside what accelerate or torch wrapped around it (DistributedDataParallel, torch.compile)."""
+    while not hasattr(model, "get_output_embeddings"):
+        inner = getattr(model, "module", None) or getattr(model, "_orig_mod", None)
+        if not isinstance(inner, nn.Module):
+            raise GearError(f"{type(model).__name__} is no Hugging Face causal language model.")
+        model = inner
+    return model
+
+
+def body_of(model: Any) -> Any:
+    """Ids in, final hidden states (B, T, D) out. Of a PEFT model the inner one, with its adapters in place."""
+    for name, adapter in getattr(model, "peft_config", {}).items():
+        if getattr(adapter, "is_prompt_learning", False):
+            raise GearError(
+                f"adapter {name!r} is {adapter.peft_type.value}: it puts virtual tokens before the prompt, and the model's "
+                "body does not see those. Use LoRA or another adapter of weights."
+            )
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    body = base.get_decoder() if hasattr(base, "get_decoder") else getattr(base, "base_model", None)
+    if body is None or body is base:
+        raise GearError(f"{type(base).__name__} has no separate body: scoring needs hidden states before the head.")
+    return body
+
+
+def rounds(model: nn.Module) -> bool:
+    """Whether a forward pass rounds to 16 bits: then two ways to the same number agree only so far."""
+    weight = next(model.parameters())
+    return weight.dtype.itemsize < 4 or torch.is_autocast_enabled(weight.device.type)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """No dropout, no gradients, and the caller's mode restored: scoring must not move the random state."""
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(was_training)
+
+
+def plain_logprobs(model: Any, prompts: Ids, completions: Ids, action_mask: Tensor, temperature: float) -> Tensor:
+    """The naive twin of all that scoring does: one sequence at a time through the whole model, full logits. (B, T)"""
+    out = torch.zeros(action_mask.shape, device=action_mask.device)
+    for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+        if not completion:
+            continue
+        ids = torch.tensor([prompt + completion], device=action_mask.device)
+        logits = model(input_ids=ids).logits[0].float() / temperature
+        logps = logits[:-1].log_softmax(-1).gather(1, ids[0, 1:, None])[:, 0]
+        out[i, : len(completion)] = logps[len(prompt) - 1 :]
+    return out * action_mask

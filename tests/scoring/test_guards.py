@@ -1,0 +1,93 @@
+"""Guards: what they measure, and when they ring."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+
+from gear_rl.scoring.guards import FIRST_STEPS, NGRAM, Guards, copied_share, focus
+
+HINT = list(range(100, 100 + NGRAM + 2))
+
+
+def share(completion, hint, mask=None):
+    return copied_share([completion], [hint], torch.tensor([mask or [True] * len(completion)]))
+
+
+def test_copied_share():
+    own = [1, 2, 3, 4]
+    assert share(own + HINT, HINT) == len(HINT) / (len(HINT) + 4)
+    assert share(own + HINT[:NGRAM], HINT) == NGRAM / (NGRAM + 4)
+    assert share(own + HINT[: NGRAM - 1], HINT) == 0, "shorter than an n-gram is chance"
+    assert share([*HINT[:4], 7, *HINT[4:]], HINT) == 0, "interrupted is not copied"
+    assert share([5, *HINT[:3], 6], HINT[:3]) == 3 / 5, "a short hint is compared whole"
+    assert share(own, []) == 0
+    assert copied_share([[]], [HINT], torch.zeros(1, 3, dtype=torch.bool)) == 0
+
+
+def test_only_what_the_policy_said_counts_as_copied():
+    said_by_tool = [True] * 2 + [False] * len(HINT)
+    assert share([1, 2, *HINT], HINT, said_by_tool) == 0
+    between = [token for pair in zip(HINT, [0] * len(HINT), strict=True) for token in pair]
+    assert share(between, HINT, [True, False] * len(HINT)) == 1, "a tool's words between its own do not hide it"
+
+
+def test_copied_share_is_over_all_rollouts():
+    mask = torch.ones(2, len(HINT), dtype=torch.bool)
+    assert copied_share([HINT, [0] * len(HINT)], [HINT, HINT], mask) == 0.5
+
+
+def test_focus():
+    mask = torch.tensor([[True, True, True, True, False], [True, True, False, False, False]])
+    even = mask.float()
+    assert focus(even, mask) == pytest.approx(1.0)
+    assert focus(7 * even, mask) == pytest.approx(1.0), "of no scale"
+    spike = torch.zeros(2, 5)
+    spike[:, 0] = 1.0
+    assert focus(spike, mask) == pytest.approx((1 / 4 + 1 / 2) / 2)
+    assert focus(torch.zeros(1, 3), torch.zeros(1, 3, dtype=torch.bool)) == 1.0
+    assert focus(torch.tensor([[1.0, 1.0], [0.0, 0.0]]), torch.tensor([[True, True], [False, False]])) == 1.0
+
+
+CALM = {"leak": 0.1, "entropy": 2.0, "length": 100.0, "focus": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("name", "calm", "alarming"),
+    [
+        ("leak", 0.29, 0.31),
+        ("entropy", 0.21, 0.19),
+        ("length", 299.0, 301.0),
+        ("length", 34.0, 33.0),
+        ("focus", 0.021, 0.019),
+    ],
+)
+def test_alarms_ring_against_the_start_of_the_run_and_are_said_once(name, calm, alarming, caplog):
+    guards = Guards()
+    for step in range(FIRST_STEPS):
+        wobble = 1 + 0.2 * (-1) ** step
+        assert guards.watch({k: v * (wobble if k == "length" else 1) for k, v in CALM.items()})["alarm"] == 0
+    with caplog.at_level(logging.WARNING, "gear_rl"):
+        assert guards.watch({**CALM, name: calm}) == {**CALM, name: calm, "alarm": 0.0}
+        assert not caplog.records
+        for _ in range(3):
+            assert guards.watch({**CALM, name: alarming})["alarm"] == 1.0
+        assert guards.watch(CALM)["alarm"] == 0.0, "and stops"
+    assert len(caplog.records) == 1 and name in caplog.text
+
+
+def test_several_alarms_and_missing_values():
+    guards = Guards()
+    for _ in range(FIRST_STEPS):
+        guards.watch({"length": 10.0, "focus": 0.5})  # no teacher: no leak, no entropy
+    assert guards.watch({"length": 100.0, "focus": 0.001})["alarm"] == 2.0
+
+
+def test_a_resumed_run_remembers_how_it_began():
+    guards = Guards()
+    for _ in range(FIRST_STEPS):
+        guards.watch(CALM)
+    resumed = Guards(**vars(guards))
+    assert resumed.watch({**CALM, "entropy": 0.1})["alarm"] == 1.0
