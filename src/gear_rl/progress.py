@@ -62,7 +62,9 @@ class Progress:
                 low, high = after[how]["success_interval"]
                 interval = f"   ({100 * low:.1f}–{100 * high:.1f})" if what == "success" else ""
                 name = {"success": "true success", "reward": "reward"}[what]
-                self.line(f"  {name:13s}{how:9s} {100 * old:5.1f} % → {100 * new:5.1f} %{interval}")
+                scale, unit = (100, " %") if what == "success" else (1, "")  # rewards need not lie between 0 and 1
+                digits = 1 if what == "success" else 3
+                self.line(f"  {name:13s}{how:9s} {scale * old:5.{digits}f}{unit} → {scale * new:5.{digits}f}{unit}{interval}")
         self.line(
             f"\neverything is in {folder.path}: model/, metrics.jsonl, rollouts.jsonl, evaluation.json, config.json"
         )

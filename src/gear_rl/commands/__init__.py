@@ -13,6 +13,7 @@ EXTRA_OF = {
     "safetensors": "trl",
     "rich": "trl",
     "math-verify": "math",
+    "reasoning-gym": "math",
     "tensorboard": "report",
     "scipy": "report",
     "verl": "verl",

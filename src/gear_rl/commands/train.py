@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ a run's config.json can be given back with --config."""
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog, parser.formatter_class = EPILOG, argparse.RawDescriptionHelpFormatter
     parser.add_argument("--model", help="a folder or hub name; default: the model that comes with the task")
-    parser.add_argument("--task", help="default: workshop")
+    parser.add_argument("--task", help="a task's name, a .jsonl file or package.module:Class; default: workshop")
+    parser.add_argument("--data", help="folder with the task's data in its upstream layout (task.data)")
     parser.add_argument("--credit", help="the credit method; default: gear")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any setting, repeatable")
     parser.add_argument("--config", help="a .toml or .json file of settings; the command line goes before it")
@@ -39,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.resume is not None:
         given = [
-            name for name in ("model", "task", "credit", "config", "seed", "out") if getattr(args, name) is not None
+            name for name in ("model", "task", "credit", "config", "seed", "data", "out") if getattr(args, name) is not None
         ]
         if given or args.set:
             raise GearError(f"--resume goes on with the run as it was configured; leave out --{(given or ['set'])[0]}.")
@@ -49,7 +51,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         config = TrainConfig.from_dict(_settings(args))
         task, model = prepare(config)
-        out = args.out or RunFolder.free_name(Path("runs"), f"{config.task}-{config.credit}-{config.seed}")
+        stem = re.sub(r"[^\w.+-]+", "-", f"{Path(config.task).name}-{config.credit}-{config.seed}")
+        out = args.out or RunFolder.free_name(Path("runs"), stem)
         folder = RunFolder.create(out, config.as_dict())
     say = Progress()
     say.line(f"{config.credit} on {config.task}, seed {config.seed} → {folder.path}")
@@ -67,5 +70,7 @@ def _settings(args: argparse.Namespace) -> dict[str, Any]:
             settings[name] = {"name": settings[name]}
     settings = merge(settings, parse_assignments(args.set))
     flags: dict[str, Any] = {name: {"name": getattr(args, name)} for name in ("task", "credit") if getattr(args, name)}
+    if args.data is not None:
+        flags["task"] = {**flags.get("task", {}), "data": args.data}
     flags |= {name: getattr(args, name) for name in ("model", "seed") if getattr(args, name) is not None}
     return merge(settings, flags)

@@ -31,6 +31,7 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -106,6 +107,8 @@ class Task(ABC):
     max_turn_tokens: int = 256
     concurrent_replies: int = 1
     """Episodes of a batch answered at once, in threads. More than 1 is for worlds that wait: a user behind an endpoint."""
+    concurrent_verdicts: int = 1
+    """Rollouts judged at once, in threads. More than 1 is for judges in processes of their own."""
     judge_knows_decisions: bool = False
     """Whether verdicts say which decisions were wrong: what the `oracle` control needs."""
 
@@ -142,6 +145,7 @@ class Task(ABC):
 
     def close(self) -> None:
         """End processes and connections the task holds. May be called twice; a later call opens them again."""
+        return None
 
 
 class Over:
@@ -172,6 +176,14 @@ def replay(task: Task, row: Row, said: str | Sequence[str]) -> Verdict:
                 f"task {type(task).__name__}, {row.get('id', 'a row')}: the episode ended after turn {i} of {len(turns)}."
             )
     return task.verdict(row, Transcript("\n".join(turns), turns, episode))
+
+
+def verdicts(task: Task, rows: Sequence[Row], transcripts: Sequence[Transcript]) -> list[Verdict]:
+    """The verdict on each rollout, several at once where the task's judge allows it."""
+    if task.concurrent_verdicts == 1:
+        return [task.verdict(row, transcript) for row, transcript in zip(rows, transcripts, strict=True)]
+    with ThreadPoolExecutor(task.concurrent_verdicts) as threads:
+        return list(threads.map(task.verdict, rows, transcripts))
 
 
 def choose(rows: Sequence[Row], split: str, count: int | None, seed: int) -> list[Row]:

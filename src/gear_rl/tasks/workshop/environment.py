@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from gear_rl.errors import GearError
@@ -67,13 +68,30 @@ def split_turns(completion: str) -> list[list[str]]:
     return turns
 
 
-def judge(order: Order, completion: str) -> Verdict:
+@dataclass(frozen=True)
+class WorkshopVerdict(Verdict):
+    """A verdict, and what else the workshop knows about a rollout."""
+
+    states: list[int] = field(default_factory=list)
+    """Per turn: a number for the gauge and the job at hand before it. Equal numbers are the same state."""
+    calls: list[int] = field(default_factory=list)
+    """Per token of the completion: 1 on the words of a tool call, the tool and the part."""
+    feedback: str = ""
+    """What an inspector says afterwards, job by job: the tool if it was the right one, else "no"."""
+
+
+def judge(order: Order, completion: str) -> WorkshopVerdict:
     """Replay the completion. Reward: the answer is right. Success: so was every decision on the way."""
     decisions: list[int] = []
-    gauge, reward, answered = order.start, 0.0, False
+    calls: list[int] = []
+    states: list[int] = []
+    turn_rewards: list[float] = []
+    inspected = ["no"] * len(order.jobs)
+    gauge, reward, answered, malformed, first_wrong = order.start, 0.0, False, 0, None
     turns = split_turns(completion)
     for step, turn in enumerate(turns):
-        labels = [0] * len(turn)
+        states.append(step * len(GAUGE) + gauge)
+        labels, called, right = [0] * len(turn), [0] * len(turn), False
         words = turn[:-1] if turn[-1] == END else turn
         call = tool_call(words) if turn[-1] == END else None
         if call is not None:
@@ -81,6 +99,10 @@ def judge(order: Order, completion: str) -> Verdict:
             job = order.jobs[step] if step < len(order.jobs) else None
             labels[-3] = 1 if job and tool == HANDBOOK[job] else -1
             labels[-2] = 1 if job and part == job[0] else -1
+            called[-3:-1] = 1, 1
+            right = labels[-3] == labels[-2] == 1
+            if job and labels[-3] == 1:
+                inspected[step] = tool
             gauge = turn_gauge(gauge, tool, part)
         elif turn[-1] == END and len(words) >= 2 and words[-2] == ANSWER:
             answered = True
@@ -89,9 +111,32 @@ def judge(order: Order, completion: str) -> Verdict:
             reward = float(words[-1] == order.gold_answer)
         else:
             labels[-1] = -1  # malformed or cut off: the token that ended it
+            malformed += 1
         decisions += labels
+        calls += called
+        turn_rewards.append(float(right))
+        if first_wrong is None and -1 in labels:
+            first_wrong = step
         if step + 1 < len(turns):
             if answered or call is None:
                 raise GearError(f"workshop: the completion goes on after the episode ended: {completion[:200]!r}")
             decisions += [0, 0]  # the gauge and the next opening, the environment's words
-    return Verdict(reward, answered and reward > 0 and -1 not in decisions, decisions)
+            calls += [0, 0]
+    return WorkshopVerdict(
+        reward,
+        answered and reward > 0 and -1 not in decisions,
+        decisions,
+        channels={"answer": reward, "calls": sum(turn_rewards) / len(order.jobs), "format": float(answered)},
+        turn_rewards=turn_rewards,
+        first_wrong=first_wrong,
+        malformed=malformed,
+        states=states,
+        calls=calls,
+        feedback=" ".join(inspected),
+    )
+
+
+def tools_used(completion: str) -> str:
+    """The tools of a completion's calls in order: what it did, in the words of a hint."""
+    calls = (tool_call(turn[:-1]) for turn in split_turns(completion) if turn[-1] == END)
+    return " ".join(call[0] for call in calls if call is not None)

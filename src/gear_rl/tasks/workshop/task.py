@@ -8,9 +8,16 @@ from pathlib import Path
 from typing import ClassVar
 
 from gear_rl.errors import GearError, unknown_name
-from gear_rl.tasks.base import Row, Task, Verdict
-from gear_rl.tasks.workshop.environment import WorkshopEnvironment, WorkshopEpisode, judge
-from gear_rl.tasks.workshop.world import ANSWERS, Order, draw_hint, draw_order
+from gear_rl.tasks.base import Row, Task
+from gear_rl.tasks.workshop.environment import (
+    WorkshopEnvironment,
+    WorkshopEpisode,
+    WorkshopVerdict,
+    judge,
+    tools_used,
+)
+from gear_rl.tasks.workshop.tokenizer import ANSWER, BOT, END
+from gear_rl.tasks.workshop.world import ANSWERS, HANDBOOK, Order, draw_hint, draw_order
 
 MODEL = Path(__file__).parent / "model"
 STEPS = (4, 6, 8, 12)  # the lengths the embedded model was warm-started on
@@ -22,6 +29,8 @@ class Workshop(Task):
 
     name: ClassVar[str] = "workshop"
     summary: ClassVar[str] = "multi-turn tool use with a verifiable outcome (embedded, generated)"
+    answer_prefix: ClassVar[str] = ANSWER
+    """What the policy says before its answer."""
 
     steps: int = 6
     """Jobs per order: 4 (tests), 6 (default), 8 or 12 (long)."""
@@ -42,23 +51,36 @@ class Workshop(Task):
         self.max_turn_tokens = 6
         self.judge_knows_decisions = True
 
-    def rows(self, split: str, count: int, seed: int = 0) -> list[Row]:
+    def rows(self, split: str, count: int | None, seed: int = 0) -> list[Row]:
         if split not in ("train", "test"):
             raise unknown_name("split", split, ("train", "test"))
         rng = random.Random(f"{split}-{seed}-{self.answer}-{self.steps}")
         hint_rng = random.Random(f"hint-{split}-{seed}")  # its own stream: hint quality must not change the orders
         rows = []
-        for _ in range(count):
+        for _ in range(1000 if count is None else count):
             order = draw_order(rng, self.answer, self.steps)
             hint = draw_hint(hint_rng, order, self.hint_errors)
-            rows.append({"prompt": [{"role": "user", "content": order.text()}], "order": order.text(), "hint": hint})
+            prompt = [{"role": "user", "content": order.text()}]
+            rows.append({"prompt": prompt, "order": order.text(), "hint": hint, "answer": order.gold_answer})
         return rows
 
     def episode(self, row: Row) -> WorkshopEpisode:
         return WorkshopEpisode(Order.parse(row["order"]))
 
-    def judge(self, row: Row, completion: str) -> Verdict:
+    def judge(self, row: Row, completion: str) -> WorkshopVerdict:
         return judge(Order.parse(row["order"]), completion)
+
+    def as_hint(self, completion: str) -> str:
+        """A rollout retold as the embedded model reads hints: a tool per job."""
+        return tools_used(completion)
+
+    def reference(self, row: Row) -> str:
+        order = Order.parse(row["order"])
+        episode, words = WorkshopEpisode(order), []
+        for job in order.jobs:
+            call = f"{HANDBOOK[job]} {job[0]}"
+            words.append(f"{call} {END} {episode.reply(call)} {BOT}")
+        return " ".join([*words, ANSWER, order.gold_answer, END])
 
     def environment(self) -> WorkshopEnvironment:
         """For `trl.GRPOTrainer(environment_factory=task.environment)`."""

@@ -1,0 +1,66 @@
+"""Messages into token ids by the model's own chat template: prompts with tools, and what an environment answers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from gear_rl.hints import Prompt
+from gear_rl.tasks.base import Message, Row, Task
+
+Tools = list[dict[str, Any]]
+
+
+def tools_of(task: Task, row: Row) -> Tools | None:
+    """The tool schemas `row`'s prompt is rendered with: its own, else the task's."""
+    return json.loads(row["tools"]) if row.get("tools") else task.tools
+
+
+def tokenized_prompts(
+    tokenizer: Any, prompts: list[Prompt], tools: list[Tools | None] | None = None, **chat: Any
+) -> list[list[int]]:
+    """Ids up to where the policy begins to speak. A group repeats its prompt; each is tokenised once. `tools`: schemas per
+    prompt. `chat`: settings of the template itself, such as enable_thinking."""
+    known: dict[str, list[int]] = {}
+    keys = []
+    for i, prompt in enumerate(prompts):
+        own = tools[i] if tools else None
+        keys.append(repr((prompt, own)))
+        if keys[-1] not in known:
+            known[keys[-1]] = (
+                tokenizer(prompt)["input_ids"]
+                if isinstance(prompt, str)
+                else tokenizer.apply_chat_template(
+                    prompt, tools=own, tokenize=True, return_dict=False, add_generation_prompt=True, **chat
+                )
+            )
+    return [known[key] for key in keys]
+
+
+def end_tokens(model: Any, tokenizer: Any) -> set[int]:
+    """What ends a turn: the tokenizer's end mark, and those that the model's own generation settings add."""
+    more = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    return {tokenizer.eos_token_id, *(more if isinstance(more, list) else [] if more is None else [more])}
+
+
+class Replies:
+    """Token ids that follow the policy's end-of-turn token when the environment answers: its words, the next opening."""
+
+    def __init__(self, tokenizer: Any, **chat: Any) -> None:
+        self._tokenizer, self._chat, self._cache = tokenizer, chat, dict[str, list[int]]()
+
+    def ids(self, reply: str | list[Message]) -> list[int]:
+        key = reply if isinstance(reply, str) else json.dumps(reply)
+        if key not in self._cache:
+            words = [{"role": "tool", "content": reply}] if isinstance(reply, str) else reply
+            told = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "x"}]
+            before = self._tokenizer.apply_chat_template(told, tokenize=True, return_dict=False, **self._chat)
+            after = self._tokenizer.apply_chat_template(
+                [*told, *words], tokenize=True, return_dict=False, add_generation_prompt=True, **self._chat
+            )
+            # Counted, not measured: templates write the last assistant turn in another way than earlier ones (Qwen3 gives
+            # it an empty thought), so that the same end mark stands at another place in `before` and `after`.
+            ends = [i for i, token in enumerate(after) if token == self._tokenizer.eos_token_id]
+            count = before.count(self._tokenizer.eos_token_id)
+            self._cache[key] = after[ends[count - 1] + 1 if count else len(before) :]
+        return self._cache[key]

@@ -1,0 +1,126 @@
+"""reasoning-gym's generators as one task family: over a hundred kinds of puzzles, generated, each with its own verifier.
+
+The verifiers run in a process of their own (`judging`): several evaluate expressions a model wrote.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from gear_rl.errors import GearError, unknown_name
+from gear_rl.hints import DEFAULT_TEMPLATE
+from gear_rl.tasks.base import Row, SingleTurn, Verdict
+from gear_rl.tasks.judging import Judge
+from gear_rl.tasks.maths_answers import after_thought
+
+INSTRUCTION = "Think first, then give your final answer between <answer> and </answer>."
+STRIDE = 10**6
+"""Generators draw problem i from seed + i: splits and seeds are kept this far apart, so that they share no problem."""
+TEST_START = 10**9
+DEFAULT_COUNT = 500
+PORTION = 50
+"""Problems asked for at once, within `MAKING_SECONDS`: the slowest generators take a second each."""
+MAKING_SECONDS = 300.0
+_ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
+
+
+@dataclass
+class ReasoningGym(SingleTurn):
+    name: ClassVar[str] = "reasoning_gym"
+    summary: ClassVar[str] = "procedural puzzles of over a hundred kinds (option dataset)"
+    hint_forms: ClassVar[tuple[str, ...]] = ("answer",)
+
+    dataset: str
+    """A generator of reasoning-gym, or several with commas between: their problems alternate."""
+    config: dict = field(default_factory=dict)
+    """The generator's own settings: --set task.config.min_terms=3."""
+    instruction: str = INSTRUCTION
+    max_turn_tokens: int = 1024
+    judges: int = min(4, os.cpu_count() or 1)
+    """Processes that judge answers."""
+
+    def __post_init__(self) -> None:
+        self.judge_process = Judge("reasoning_gym", max(1, self.judges))
+        from reasoning_gym.factory import DATASETS
+
+        self.datasets = [name.strip() for name in self.dataset.split(",") if name.strip()]
+        if not self.datasets:
+            raise GearError("reasoning_gym: name a generator, --set task.dataset=leg_counting.")
+        for name in self.datasets:
+            if name not in DATASETS or name == "composite":
+                raise unknown_name("generator of reasoning-gym", name, [n for n in DATASETS if n != "composite"])
+        if self.config and len(self.datasets) > 1:
+            raise GearError("reasoning_gym: config goes with one generator; it cannot be shared by several.")
+        if self.judges < 1 or self.max_turn_tokens < 1:
+            raise GearError("reasoning_gym: judges and max_turn_tokens must be at least 1.")
+        self._config = json.dumps(self.config, sort_keys=True)
+        self.hint_template, self.concurrent_verdicts = DEFAULT_TEMPLATE, self.judges
+
+    def rows(self, split: str, count: int | None, seed: int = 0) -> list[Row]:
+        if split not in self.splits:
+            raise unknown_name("split of task reasoning_gym", split, self.splits)
+        count = DEFAULT_COUNT if count is None else count
+        each = -(-count // len(self.datasets))
+        if each > STRIDE or not 0 <= seed < TEST_START // STRIDE:
+            raise GearError(f"reasoning_gym: at most {STRIDE} problems, and seeds below {TEST_START // STRIDE}.")
+        start = seed * STRIDE + (TEST_START if split == "test" else 0)
+        made = [self._make(name, start, each) for name in self.datasets]
+        rows = [
+            self._row(name, made[k][i], start, each, i) for i in range(each) for k, name in enumerate(self.datasets)
+        ]
+        return rows[:count]
+
+    def _make(self, name: str, seed: int, size: int) -> list[tuple[str, str]]:
+        """Questions and answers, made where they are judged: some depend on Python's hash seed, which is fixed there."""
+        made: list[tuple[str, str]] = []
+        while len(made) < size:
+            indices = list(range(len(made), min(size, len(made) + PORTION)))
+            request = {"dataset": name, "config": self._config, "seed": seed, "size": size, "make": indices}
+            try:
+                reply = self.judge_process.ask(MAKING_SECONDS, request)
+            except (TimeoutError, EOFError, ValueError) as error:
+                raise GearError(
+                    f"reasoning_gym: {name} made no problem {indices[0]} to {indices[-1]}: {error}."
+                ) from None
+            if "error" in reply:
+                raise GearError(f"reasoning_gym: {name} with config {self.config}: {reply['error']}.")
+            made += [(question, answer) for question, answer in reply["made"]]
+        return made
+
+    def _row(self, name: str, made: tuple[str, str], seed: int, size: int, index: int) -> Row:
+        question, answer = made
+        text = f"{question.rstrip()}\n\n{self.instruction}" if self.instruction else question
+        return {
+            "prompt": [{"role": "user", "content": text}],
+            "hint": answer,
+            "answer": answer,
+            "id": f"{name}-{seed + index}",
+            "category": name,
+            "seed": seed,
+            "size": size,
+            "index": index,
+        }
+
+    def judge(self, row: Row, completion: str) -> Verdict:
+        found = _ANSWER.findall(after_thought(completion))
+        answer = found[-1].strip() if found else ""
+        score = 0.0
+        if answer:
+            score = self.judge_process.score(
+                dataset=row["category"], config=self._config, seed=row["seed"], size=row["size"], index=row["index"],
+                answer=answer,
+            )  # fmt: skip
+        channels = {"score": score, "format": float(bool(found))}
+        return Verdict(score, score == 1.0, channels=channels, first_wrong=None if score == 1.0 else 0)
+
+    def reference(self, row: Row) -> str:
+        if not row["answer"]:
+            raise GearError(f"reasoning_gym: {row['category']} gives no answers, so its verifier cannot be checked.")
+        return f"<answer>{row['answer']}</answer>"
+
+    def close(self) -> None:
+        self.judge_process.close()

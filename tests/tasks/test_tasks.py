@@ -1,0 +1,242 @@
+"""The registry, users' own tasks, and what the interface promises."""
+
+import json
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from gear_rl.errors import GearError
+from gear_rl.tasks import TASKS, SingleTurn, Task, Transcript, Verdict, choose, find_task, make_task, replay, verdicts
+
+
+def test_every_name_leads_to_its_task():
+    for name in TASKS:
+        task = find_task(name)
+        assert issubclass(task, Task) and task.name == name and task.summary and task.splits
+
+
+def test_naming_a_task_imports_no_other():
+    import subprocess
+
+    code = "import sys; from gear_rl.tasks import find_task; find_task('gsm8k'); print([m for m in sys.modules if 'bfcl' in m])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "says"),
+    [
+        ("gms8k", {}, "Did you mean 'gsm8k'"),
+        ("workshop", {"stepz": 4}, "unknown option of task workshop 'stepz'. Did you mean 'steps'"),
+        ("workshop", {"steps": "four"}, "steps='four' must be of type int"),
+        ("workshop", {"steps": True}, "steps=True must be of type int"),
+        ("gsm8k", {"data": 3}, "data=3 must be of type str or None"),
+        ("reasoning_gym", {}, "needs the option dataset: --set task.dataset=VALUE"),
+        ("gone.module:Task", {}, "no module 'gone' here or installed"),
+        ("json:Task", {}, "unknown task class of json 'Task'"),
+        ("json:JSONDecoder", {}, "no subclass of gear_rl.tasks.Task"),
+        (":Task", {}, "write it as package.module:Class"),
+        ("gone.jsonl", {}, "there is no file gone.jsonl"),
+    ],
+)
+def test_mistakes_are_explained(name, options, says):
+    with pytest.raises(GearError) as caught:
+        make_task(name, **options)
+    assert says in str(caught.value)
+
+
+@pytest.fixture
+def users(tmp_path, monkeypatch):
+    """A module of the user's, in the folder gear is run in."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(name, code):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        (tmp_path / f"{name}.py").write_text(textwrap.dedent(code))
+        return name
+
+    return write
+
+
+def test_a_task_in_twenty_lines(users):
+    users("mine", """
+        from dataclasses import dataclass
+        from gear_rl.tasks import SingleTurn, Verdict, choose
+
+        @dataclass
+        class Doubling(SingleTurn):
+            most: int = 5
+
+            def rows(self, split, count, seed=0):
+                ask = lambda n: [{"role": "user", "content": f"Twice {n}?"}]
+                rows = [{"prompt": ask(n), "answer": str(2 * n), "hint": str(2 * n), "id": str(n)} for n in range(self.most)]
+                return choose(rows, split, count, seed)
+
+            def judge(self, row, completion):
+                right = completion.strip() == row["answer"]
+                return Verdict(float(right), right)
+
+            def reference(self, row):
+                return row["answer"]
+        """)  # fmt: skip
+    task = make_task("mine:Doubling", most=7)
+    rows = task.rows("test", None)
+    assert len(rows) == 7 and task.name == "Doubling" and task.max_turns == 1
+    assert all(replay(task, row, task.reference(row)).success for row in rows)
+    assert replay(task, rows[0], ["0"]).success and not replay(task, rows[0], task.empty(rows[0])).success
+
+
+def test_the_examples_are_sound(monkeypatch):
+    monkeypatch.chdir(Path(__file__).parents[2])
+    for name in ("Doubling", "Guess"):
+        task = make_task(f"examples.custom_task:{name}")
+        for row in (row for split in task.splits for row in task.rows(split, None)):
+            assert replay(task, row, task.reference(row)).success and not replay(task, row, task.empty(row)).success
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("class T(Task):\n    pass", "T must write episode and rows and judge"),
+        ("class T(SingleTurn):\n    def rows(self, split, count, seed=0): return []", "T must write judge"),
+        (
+            "class T(Task):\n    def rows(self, *a): return []\n    def verdict(self, *a): return None",
+            "T must write episode;",
+        ),
+        ("import gone_package", "importing broken failed: No module named 'gone_package'"),
+        ("1 / 0", "importing broken failed: ZeroDivisionError"),
+        ("class T(SingleTurn", "importing broken failed: SyntaxError"),
+    ],
+)
+def test_an_unfinished_task_is_refused(users, body, says):
+    users("broken", f"from gear_rl.tasks import SingleTurn, Task\n{body}\n")
+    with pytest.raises(GearError) as caught:
+        make_task("broken:T")
+    assert says in str(caught.value)
+
+
+class Counting(Task):
+    """Three turns, then over."""
+
+    def rows(self, split, count, seed=0):
+        return choose([{"prompt": [], "id": "a"}], split, count, seed)
+
+    def episode(self, row):
+        class World:
+            left = 3
+
+            def reply(self, turn):
+                self.left -= 1
+                return f"{self.left} left" if self.left else None
+
+        return World()
+
+    def verdict(self, row, transcript):
+        done = transcript.episode.left == 0
+        return Verdict(float(done), done, turn_rewards=[1.0] * len(transcript.turns))
+
+
+def test_a_scripted_dialogue_is_played_in_a_fresh_world():
+    task = Counting()
+    (row,) = task.rows("test", None)
+    assert replay(task, row, ["a", "b", "c"]).success and not replay(task, row, ["a", "b"]).success
+    assert replay(task, row, ["a", "b", "c"]).turn_rewards == [1.0, 1.0, 1.0]
+    with pytest.raises(GearError, match="ended after turn 2 of 5"):
+        replay(task, row, list("abcde"))
+    with pytest.raises(GearError, match="no `reference`"):
+        task.reference(row)
+
+
+def test_verdicts_keep_their_order_in_threads():
+    class Slow(SingleTurn):
+        concurrent_verdicts = 4
+
+        def rows(self, split, count, seed=0):
+            return []
+
+        def judge(self, row, completion):
+            return Verdict(float(completion), True)
+
+    told = [Transcript(str(i), [str(i)]) for i in range(20)]
+    assert [v.reward for v in verdicts(Slow(), [{}] * 20, told)] == list(range(20))
+
+
+# ---------------------------------------------------------------------------------------------------- JSONL
+def jsonl(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+SUMS = [{"prompt": f"{a}+{b}?", "answer": a + b, "note": f"{a} and {b}"} for a in range(6) for b in range(8)]
+
+
+def test_a_file_is_a_task(tmp_path):
+    task = make_task(jsonl(tmp_path / "sums.jsonl", SUMS))
+    train, test = task.rows("train", None), task.rows("test", None)
+    assert len(train) + len(test) == 48 and 0 < len(test) < 15
+    assert not {r["id"] for r in train} & {r["id"] for r in test}
+    assert task.rows("test", None) == make_task(str(tmp_path / "sums.jsonl")).rows("test", None)
+    assert all(replay(task, r, task.reference(r)).success and not replay(task, r, task.empty(r)).success for r in test)
+    assert not task.judge(test[0], f"It is {test[0]['answer']}").success, "exact is exact"
+    assert task.judge(test[0], f"<think>hm</think>\n{test[0]['answer']}").success
+
+
+def test_columns_judges_and_a_test_file_can_be_named(tmp_path):
+    file, more = jsonl(tmp_path / "a.jsonl", SUMS), jsonl(tmp_path / "b.jsonl", SUMS[:3])
+    task = make_task(
+        file, test=more, hint_column="note", judged_by="number", answer_column="answer", prompt_column="prompt"
+    )
+    assert len(task.rows("train", None)) == 48 and len(task.rows("test", None)) == 3
+    row = task.rows("test", None)[0]
+    assert (
+        row["hint"] == "0 and 0"
+        and task.judge(row, "1 and -1 make 0").success
+        and not task.judge(row, "0, or 1").success
+    )
+
+
+def test_messages_may_stand_in_the_prompt(tmp_path):
+    said = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "2+2?"}]
+    file = jsonl(tmp_path / "a.jsonl", [{"prompt": said, "answer": "4", "category": "sums"}])
+    row = make_task(file, test=file).rows("test", None)[0]
+    assert row["prompt"] == said and row["category"] == "sums"
+
+
+def test_mathematics_in_a_file(tmp_path):
+    pytest.importorskip("math_verify")
+    file = jsonl(tmp_path / "a.jsonl", [{"prompt": "Half?", "answer": "\\frac12"}])
+    task = make_task(file, test=file, judged_by="math")
+    (row,) = task.rows("test", None)
+    assert task.judge(row, "\\boxed{0.5}").success and not task.judge(row, "\\boxed{0.6}").success
+    assert replay(task, row, task.reference(row)).success and not replay(task, row, task.empty(row)).success
+    task.close()
+
+
+@pytest.mark.parametrize(
+    ("row", "options", "says"),
+    [
+        ({"prompt": "a"}, {}, "a.jsonl, line 1: no text in 'answer'; it has prompt"),
+        ({"prompt": [], "answer": "b"}, {}, "line 1: prompt must be text or a list of messages"),
+        ({"prompt": [{"role": "user"}], "answer": "b"}, {}, "line 1: prompt must be text or a list of messages"),
+        ({"prompt": "a", "answer": "b"}, {"judged_by": "number"}, "line 1: answer is 'b', no number"),
+        ({"prompt": "a", "answer": "b"}, {"judged_by": "maths"}, "Did you mean 'math'"),
+        ({"prompt": "a", "answer": "b"}, {"hint_column": "note"}, "line 1: no text in 'note'"),
+        ({"prompt": "a", "answer": "b"}, {"test": "gone.jsonl"}, "there is no file gone.jsonl"),
+        ({"prompt": "a", "answer": "b"}, {"path": "x"}, "leave out path='x'"),
+    ],
+)
+def test_a_bad_file_is_explained(tmp_path, row, options, says):
+    with pytest.raises(GearError) as caught:
+        make_task(jsonl(tmp_path / "a.jsonl", [row]), **options)
+    assert says in str(caught.value)
+
+
+def test_a_split_without_problems_is_said(tmp_path):
+    task = make_task(jsonl(tmp_path / "a.jsonl", [{"prompt": "a", "answer": "b"}]))
+    empty = "test" if task._rows["train"] else "train"
+    with pytest.raises(GearError, match=f"no problem fell into the {empty} split"):
+        task.rows(empty, None)
+    (tmp_path / "none.jsonl").write_text("")
+    with pytest.raises(GearError, match="no problem in it"):
+        make_task(str(tmp_path / "none.jsonl"))
