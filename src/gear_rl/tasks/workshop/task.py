@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from gear_rl.errors import GearError, unknown_name
-from gear_rl.tasks.base import Row, Task
+from gear_rl.tasks.base import Row, Task, Transcript
 from gear_rl.tasks.workshop.environment import (
     WorkshopEnvironment,
     WorkshopEpisode,
@@ -69,6 +69,17 @@ class Workshop(Task):
 
     def judge(self, row: Row, completion: str) -> WorkshopVerdict:
         return judge(Order.parse(row["order"]), completion)
+
+    def verdict(self, row: Row, transcript: Transcript) -> WorkshopVerdict:
+        """An endpoint's transcript has no end marks, which `judge` counts tokens by: its turns are told again with them."""
+        turns, episode, words = transcript.turns, self.episode(row), list[str]()
+        if not turns or END in transcript.completion:
+            return self.judge(row, transcript.completion)
+        for i, turn in enumerate(turns):
+            reply, last = episode.reply(turn), i + 1 == len(turns)
+            words.append(turn if last and transcript.cut_off else f"{turn} {END}")
+            words += [] if last else [f"{reply} {BOT}"]
+        return self.judge(row, " ".join(words))
 
     def as_hint(self, completion: str) -> str:
         """A rollout retold as the embedded model reads hints: a tool per job."""
