@@ -21,11 +21,14 @@ class TrainOptions:
     learning_rate: float = 3e-4
     temperature: float = 1.0
     loss_type: str = "dapo"
-    teacher: str = "live"
+    teacher: str | None = None
+    """live, sync, ema or base. None: what the method's source uses where it distils, else live."""
     teacher_every: int = 20
     teacher_decay: float = 0.05
     mix_steps: int | None = None
     """Let λ fall to 0 over so many steps."""
+    mask_budget: int = 64
+    """oar_p: tokens, or runs of them, that are hidden in each rollout, one at a time."""
     eval_rows: int = 1000
     """Unseen problems for the evaluation before and after."""
     checkpoint_every: int = 50
@@ -36,7 +39,8 @@ class TrainOptions:
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        for name in ("steps", "prompts", "generations", "eval_rows", "checkpoint_every", "record_every"):
+        counts = ("steps", "prompts", "generations", "mask_budget", "eval_rows", "checkpoint_every", "record_every")
+        for name in counts:
             least = 2 if name == "generations" else 1
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:

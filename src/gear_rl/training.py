@@ -10,6 +10,7 @@ import time
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from gear_rl import verdict_signals
 from gear_rl.config import TrainConfig
 from gear_rl.errors import GearError
 from gear_rl.methods import method
@@ -26,11 +27,15 @@ def prepare(config: TrainConfig) -> tuple[Task, str]:
         raise GearError(f"task {config.task!r} brings no model of its own: give one with --model.")
     if chosen.hint == "other" and config.train.prompts < 2:
         raise GearError(f"{config.credit} needs at least two prompts a step (train.prompts).")
-    for i, row in enumerate(task.rows("train", config.train.prompts, config.seed)):
-        if chosen.hint and not row.get("hint", "").strip():
+    rows = task.rows("train", config.train.prompts, config.seed)
+    for i, row in enumerate(rows):
+        if chosen.hint in ("own", "other") and not row.get("hint", "").strip():
             raise GearError(
                 f"task {config.task!r}, train row {i}: no ground truth for the hint that {config.credit} needs."
             )
+    verdict_signals.refuse_what_the_task_cannot_say(task, config.task, rows[0], chosen)
+    if config.train.mix_steps is not None and not hasattr(chosen.options, "mix"):
+        raise GearError(f"train.mix_steps: {config.credit} has no `mix` that could fall to 0.")
     return task, model
 
 
@@ -193,15 +198,24 @@ def build_trainer(
             "completion_ids": [p.completion_ids for p in played],
             "env_mask": [p.action_mask for p in played],
             "logprobs": None,
-            "verdict": [task.judge(row, text) for row, text in zip(trainer.rows, texts, strict=True)],
+            "actions": [p.action_mask for p in played],
+            "verdict": [
+                task.verdict(row, p.transcript(text)) for row, p, text in zip(trainer.rows, played, texts, strict=True)
+            ],
         }
 
     def reward(verdict: list, log_metric: Any, **_: Any) -> list[float]:
         log_metric("success", sum(v.success for v in verdict) / len(verdict))
         return [v.reward for v in verdict]
 
-    def decisions(rows: list[dict], completions: list[list[int]]) -> dict[str, list[list[float]]]:
-        return {"decision": [row["verdict"].decisions for row in rows]}
+    as_hint: Any = getattr(task, "as_hint", None)  # a task whose model reads hints of one form only
+
+    def retold(row: dict, sibling: list[int], feedback: str | None) -> str:
+        return as_hint(tokenizer.decode(sibling))
+
+    chosen = method(config.credit, **config.credit_options)
+    known = verdict_signals.known_signals(task, task.rows("train", 1, config.seed)[0], chosen)
+    needed = {*chosen.needs, "decision"} & known
 
     def record(
         step: int, rows: list[dict], rollouts: Any, credit: Any, prompts: list, hinted: Any, completions: list
@@ -232,7 +246,13 @@ def build_trainer(
         teacher_every=options.teacher_every,
         teacher_decay=options.teacher_decay,
         mix_steps=options.mix_steps,
-        token_signals=decisions if task.judge_knows_decisions else None,
+        token_signals=verdict_signals.token_signals(needed) if needed else None,
+        channels=verdict_signals.channels,
+        answer="answer",
+        answer_prefix=getattr(task, "answer_prefix", ""),
+        feedback=verdict_signals.feedback if "feedback" in known else None,
+        sibling=retold if as_hint else None,
+        mask_budget=options.mask_budget,
         recorder=record,
         callbacks=[_run_callback(folder, say)],
     )

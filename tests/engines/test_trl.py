@@ -239,13 +239,12 @@ def test_credit_signals_and_guards_are_logged(tmp_path, workshop, model_and_toke
 @pytest.mark.parametrize("who", ["teacher", "both"])
 def test_self_check_catches_a_shift_by_one(tmp_path, monkeypatch, workshop, model_and_tokenizer, data, who):
     real = Scorer._hidden
-    calls = []
 
-    def hidden(self, prompts, completions, mask):
-        calls.append(1)
-        read = real(self, prompts, completions, mask)
-        is_teacher = len(calls) % 2 == 0  # the student is read first, then the teacher
-        return read.roll(1, 0) if who == "both" or is_teacher else read
+    def hidden(self, sides, *args, **kwargs):  # both sides in one pass, the student's first
+        states = real(self, sides, *args, **kwargs)
+        shifted = states if who == "both" else states[1:]
+        assert shifted, "the teacher was not read"
+        return [s.roll(1, 0) if any(s is other for other in shifted) else s for s in states]
 
     monkeypatch.setattr(Scorer, "_hidden", hidden)
     trainer = build(
@@ -259,6 +258,33 @@ def test_self_check_catches_a_shift_by_one(tmp_path, monkeypatch, workshop, mode
     with pytest.raises(GearError, match="self-check failed"):
         trainer.train()
     assert trainer.state.global_step == 0
+
+
+@pytest.mark.parametrize(
+    ("credit", "iterations", "reads"), [("low_probability", 2, 0), ("low_probability", 1, 1), ("gear", 2, 2)]
+)
+def test_the_student_is_not_read_again_where_the_step_has_its_log_probs(
+    tmp_path, monkeypatch, workshop, model_and_tokenizer, data, credit, iterations, reads
+):
+    """TRL computes old log-probs when it iterates over a batch; a method that needs no more reads nothing itself."""
+    sides, signals = [], []
+    real = Scorer._hidden
+    monkeypatch.setattr(Scorer, "self_check", lambda *args: None)
+    monkeypatch.setattr(
+        Scorer, "_hidden", lambda self, given, *args: (sides.append(len(given)), real(self, given, *args))[1]
+    )
+    trainer = build(
+        CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, data, credit=credit, num_iterations=iterations,
+        rollout_func=own_rollouts(workshop, model_and_tokenizer[1]), learning_rate=0.0,
+        recorder=lambda step, rows, rollouts, credit, prompts, hinted, done: signals.append((rollouts, prompts, done)),
+    )  # fmt: skip
+    trainer.train()
+    assert (sum(sides[:1]) if sides else 0) == reads
+    rollouts, prompts, done = signals[0]
+    fresh = Scorer(trainer.policy, trainer.temperature).score(
+        prompts, prompts, done, rollouts.action_mask, trainer.teacher
+    )
+    assert torch.allclose(rollouts.signals["student_logprob"], fresh["student_logprob"], atol=1e-4)
 
 
 def test_self_check_catches_a_different_template(tmp_path, workshop, model_and_tokenizer, data):

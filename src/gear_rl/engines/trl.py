@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -21,31 +21,19 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 
 from gear_rl.assignment import Credit
-from gear_rl.engines.trl_refusals import finite, refuse_missing_hints, refuse_unsupported
+from gear_rl.engines import trl_refusals as refusals
+from gear_rl.engines.trl_distillation import DistillationTerm
+from gear_rl.engines.trl_hints import hint_texts
+from gear_rl.engines.trl_signals import SignalCollector
+from gear_rl.engines.trl_sources import FromRow, Ids, Recorder, Sampled, Sources
 from gear_rl.errors import GearError
-from gear_rl.hints import DEFAULT_TEMPLATE, check_template, hinted_prompt
+from gear_rl.hints import DEFAULT_TEMPLATE, hinted_prompt
 from gear_rl.methods import method
 from gear_rl.rollouts import Rollouts
 from gear_rl.scoring.guards import Guards, copied_share, focus
+from gear_rl.scoring.masking import BUDGET
 from gear_rl.scoring.scorer import SIGNALS, Scorer
 from gear_rl.scoring.teacher import Teacher
-
-Ids = list[list[int]]
-
-
-class Recorder(Protocol):
-    """Sees every scored batch: where a run folder, a report or a test looks in."""
-
-    def __call__(
-        self,
-        step: int,
-        rows: list[dict],
-        rollouts: Rollouts,
-        credit: Credit,
-        prompts: Ids,
-        hinted: Ids | None,
-        completions: Ids,
-    ) -> None: ...
 
 
 class CreditGRPOTrainer(GRPOTrainer):
@@ -53,11 +41,20 @@ class CreditGRPOTrainer(GRPOTrainer):
 
     Beyond TRL's own arguments:
         credit: name of the method; `credit_options` its options. `gear methods` lists them.
-        hint: the column with the ground truth the teacher reads, or a function of the row. Needed by methods with a teacher.
+        hint: the column with the ground truth the teacher reads, or a function of the row. Needed by methods with a teacher
+            that reads it.
         hint_template: how prompt and hint become the teacher's prompt.
-        teacher, teacher_every, teacher_decay: see `gear_rl.scoring.teacher`.
+        teacher, teacher_every, teacher_decay: see `gear_rl.scoring.teacher`. None: the kind the method's source uses.
         mix_steps: let λ (`mix`) fall linearly to 0 over so many optimizer steps. None: constant.
-        token_signals: rows, completions (ids) → name → per-token lists. For what only the task knows, such as "decision".
+        token_signals: rows, completions (ids) → name → per-token lists. For what only the task knows: "decision",
+            "turn_reward", "anchor_state", "tool_call", "answer_span" (1 on the rollout's own final answer).
+        channels: the parts of the reward. Names of reward functions, or: rows, completions → name → one number each.
+        answer: the column with the gold answer as the policy would say it, or a function of the row. `answer_prefix`: what
+            is said before it, and is no part of it.
+        feedback: rows, completions → for each a text, what the environment said about it, or None.
+        sibling: row, a successful rollout of its group (ids), the row's own feedback or None → the hint's text. Default:
+            what the policy said in it, and below that the feedback.
+        mask_budget: tokens, or runs of them, that masking hides in each rollout; see `gear_rl.scoring.masking`.
         recorder: called with every scored batch.
     """
 
@@ -66,34 +63,48 @@ class CreditGRPOTrainer(GRPOTrainer):
         *args: Any,
         credit: str = "gear",
         credit_options: dict[str, Any] | None = None,
-        hint: str | Callable[[dict], str] | None = None,
+        hint: FromRow | None = None,
         hint_template: str = DEFAULT_TEMPLATE,
-        teacher: str = "live",
+        teacher: str | None = None,
         teacher_every: int = 20,
         teacher_decay: float = 0.05,
         mix_steps: int | None = None,
         token_signals: Callable[[list[dict], Ids], dict[str, list[list[float]]]] | None = None,
+        channels: Callable[[list[dict], Ids], dict[str, list[float]]] | list[str] | None = None,
+        answer: FromRow | None = None,
+        answer_prefix: str = "",
+        feedback: Callable[[list[dict], Ids], list[str | None]] | None = None,
+        sibling: Callable[[dict, list[int], str | None], str] | None = None,
+        mask_budget: int = BUDGET,
         recorder: Recorder | None = None,
         **kwargs: Any,
     ) -> None:
         self.credit_name, self.credit_options = credit, dict(credit_options or {})
         self.method = method(credit, **self.credit_options)
-        self.hint, self.hint_template, self.mix_steps = hint, hint_template, mix_steps
-        self.token_signals, self.recorder = token_signals, recorder
-        check_template(hint_template)
+        self.mix_steps, self.recorder = mix_steps, recorder
+        self.sources = Sources(
+            hint, hint_template, token_signals, channels, answer, answer_prefix, feedback, sibling, mask_budget
+        )
         bound = inspect.signature(GRPOTrainer.__init__).bind_partial(self, *args, **kwargs).arguments
-        refuse_unsupported(bound.get("args"), self.method, hint, token_signals)
-        refuse_missing_hints(bound.get("train_dataset"), self.method, hint)
+        refusals.refuse_unsupported(bound.get("args"), self.method, mix_steps)
+        refusals.refuse_missing_needs(self.method, self.sources)
+        refusals.refuse_missing_texts(bound.get("train_dataset"), self.method, self.sources)
         functions = bound.get("reward_funcs")
         if functions is not None:
             listed = functions if isinstance(functions, list) else [functions]
-            bound["reward_funcs"] = [finite(f) if inspect.isfunction(f) else f for f in listed]
+            bound["reward_funcs"] = [refusals.finite(f) if inspect.isfunction(f) else f for f in listed]
         super().__init__(**{name: value for name, value in bound.items() if name != "self"})
 
         self.policy: Any = self.accelerator.unwrap_model(self.model)
         self.group_size: int = self.num_generations or 1
-        self.teacher = Teacher(self.policy, teacher, teacher_every, teacher_decay)
-        self.scorer = Scorer(self.policy, self._tokenizer.pad_token_id, self.temperature)
+        refusals.refuse_unknown_channels(self.sources, self.reward_func_names)
+        per_process = self.args.per_device_train_batch_size * self.args.steps_per_generation  # type: ignore[attr-defined]
+        refusals.refuse_split_groups(self.method, per_process, self.group_size, self.accelerator.num_processes)
+        loss = self.method.distillation
+        self.teacher = Teacher(self.policy, teacher or (loss.teacher if loss else "live"), teacher_every, teacher_decay)
+        self.scorer = Scorer(self.policy, self.temperature)
+        self.signals = SignalCollector(self.method, self.sources, self.scorer, self.teacher, self._tokenizer)
+        self.distillation = DistillationTerm(loss, self.scorer, self.teacher) if loss else None
         self.guards = Guards()
         self.rows: list[dict] = []
         """The rows of the batch being sampled, one per rollout, for `rollout_func`."""
@@ -111,6 +122,7 @@ class CreditGRPOTrainer(GRPOTrainer):
         per_function = super()._calculate_rewards(*args, **kwargs)  # (all processes' rollouts, functions)
         if per_function.isinf().any():
             raise GearError(f"a reward is infinite at rollout {int(per_function.isinf().any(1).nonzero()[0])}.")
+        self._per_function = per_function
         self._rewards = (per_function * self.reward_weights.to(per_function.device)).nansum(1)
         return per_function
 
@@ -122,65 +134,99 @@ class CreditGRPOTrainer(GRPOTrainer):
         actions = batch["completion_mask"].bool()
         if "tool_mask" in batch:
             actions &= batch["tool_mask"].bool()
-        prompts = _unpadded(batch["prompt_ids"], batch["prompt_mask"])
-        completions = _unpadded(batch["completion_ids"], batch["completion_mask"])
-        hinted = self._hinted_prompts(prompts, completions) if self.method.hint else None
-        signals = self._signals(prompts, hinted, completions, actions)
         first = self.accelerator.process_index * len(inputs)
         index = torch.arange(first, first + len(inputs), device=actions.device)
+        old = batch.get("old_per_token_logps")  # where the step has read the student anyway
+        sampled = Sampled(
+            rows=inputs,
+            prompts=_unpadded(batch["prompt_ids"], batch["prompt_mask"]),
+            completions=_unpadded(batch["completion_ids"], batch["completion_mask"]),
+            ids=batch["completion_ids"],
+            actions=actions,
+            rewards=self._rewards[index],
+            groups=index // self.group_size,
+            known={} if old is None else {"student_logprob": old},
+        )
+        hinted, unread = self._hinted_prompts(sampled) if self.method.hint else (None, [])
+        with self.accelerator.autocast():
+            self._check(sampled, hinted)
+            signals = self.signals.collect(sampled, hinted, unread)
+            if self.distillation is not None:
+                assert hinted is not None
+                batch |= self.distillation.prepare(sampled, hinted, unread, self.state.global_step, self._total)
         rollouts = Rollouts(
             action_mask=actions,
-            rewards=self._rewards[index],
-            group_ids=index // self.group_size,
+            rewards=sampled.rewards,
+            group_ids=sampled.groups,
             advantages=batch["advantages"].float(),
             token_ids=batch["completion_ids"],
             signals=signals,
+            channels=self.signals.channels(sampled, self._per_function[index], self.reward_func_names),
         )
         credit = self._current_method().assign(rollouts)
-        self._log_credit(rollouts, credit, completions, hinted)
+        self._log_credit(rollouts, credit, sampled.completions, hinted)
         if self.recorder is not None:
-            self.recorder(self.state.global_step, inputs, rollouts, credit, prompts, hinted, completions)
+            self.recorder(
+                self.state.global_step, inputs, rollouts, credit, sampled.prompts, hinted, sampled.completions
+            )
         batch["advantages"] = credit.advantages.to(batch["advantages"].dtype)
         return batch
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
+        if self.distillation is None or "gear_step" not in inputs:  # evaluation has no teacher
+            return super()._compute_loss(model, inputs)
+        with self.distillation.overhearing() as heard:
+            loss = super()._compute_loss(model, inputs)
+        share = self.current_gradient_accumulation_steps / self.args.steps_per_generation  # type: ignore[attr-defined]
+        term, metrics = self.distillation.loss(
+            heard, inputs, self.state.global_step, share / self.accelerator.num_processes
+        )
+        for name, value in metrics.items():
+            self._metrics["train"][name].append(float(self.accelerator.gather(loss.new_tensor([value])).mean()))
+        return loss + term
+
+    def _total(self, count: Tensor) -> Tensor:
+        return self.accelerator.gather(count.float().view(1)).sum()
 
     def _current_method(self) -> Any:
         """The method with λ as it stands at this step."""
         if self.mix_steps is None:
             return self.method
         left = max(0.0, 1.0 - self.state.global_step / self.mix_steps)
-        return method(self.credit_name, **{**self.credit_options, "mix": left * self.credit_options.get("mix", 1.0)})
+        whole = self.method.options.mix  # type: ignore[attr-defined]  # refused at the start where there is none
+        return method(self.credit_name, **{**self.credit_options, "mix": left * whole})
 
-    # ------------------------------------------------------------------------------------------ hints and signals
-    def _hint_of(self, row: dict, i: int) -> str:
-        text = self.hint(row) if callable(self.hint) else row.get(self.hint)
-        if not isinstance(text, str) or not text.strip():
-            raise GearError(
-                f"rollout {i} of this batch has no ground truth for its hint ({text!r}); method {self.credit_name!r} needs one."
+    # ------------------------------------------------------------------------------------------ hints
+    def _check(self, sampled: Sampled, hinted: Ids | None) -> None:
+        """Once, before the first step: do teacher and student read what they should, where they should?"""
+        if not self._checked and (self.distillation is not None or set(self.method.needs) & set(SIGNALS)):
+            few, other = slice(0, 2 * self.group_size), hinted or sampled.prompts
+            self.scorer.self_check(
+                sampled.prompts[few], other[few], sampled.completions[few], sampled.actions[few], self.teacher
             )
-        return text
+        self._checked = True
 
-    def _hinted_prompts(self, prompts: Ids, completions: Ids) -> Ids:
-        """The teacher's prompt of each rollout, tokenised by TRL exactly as the student's own was."""
-        hints = [self._hint_of(row, i) for i, row in enumerate(self.rows)]
-        self._hint_texts = hints
-        if self.method.hint == "other":
-            hints = self._other_hints(hints)
+    def _hinted_prompts(self, sampled: Sampled) -> tuple[Ids, list[int]]:
+        """The teacher's prompt of each rollout, tokenised by TRL exactly as the student's own was; and the rollouts for
+        which there is nothing to read beside the prompt."""
+        self._hint_texts = hint_texts(self.method, self.sources, sampled, self._prompts, self._tokenizer)
+        template = self.sources.hint_template
         hinted = self._tokenized(
-            [hinted_prompt(p, h, self.hint_template) for p, h in zip(self._prompts, hints, strict=True)]
+            [hinted_prompt(p, h, template) for p, h in zip(self._prompts, self._hint_texts, strict=True)]
         )
-        if not self._checked and self._tokenized(self._prompts) != prompts:
+        if not self._checked and self._tokenized(self._prompts) != sampled.prompts:
             raise GearError(
                 "start-up self-check failed: the prompt's tokens differ from what TRL's template gives, so a hinted "
                 "prompt would differ by more than the hint."
             )
         limit = getattr(self.policy.config, "max_position_embeddings", None) or math.inf
-        for i, (prompt, completion) in enumerate(zip(hinted, completions, strict=True)):
+        for i, (prompt, completion) in enumerate(zip(hinted, sampled.completions, strict=True)):
             if len(prompt) + len(completion) > limit:
                 raise GearError(
                     f"rollout {i}: hinted prompt ({len(prompt)} tokens) and completion ({len(completion)}) exceed the "
                     f"model's context of {limit}. Shorten the hint."
                 )
-        return hinted
+        return hinted, [i for i, text in enumerate(self._hint_texts) if not text]
 
     def _tokenized(self, prompts: list) -> Ids:
         """By TRL's own template, tools and settings. A group repeats its prompt; without environments each is done once."""
@@ -189,35 +235,6 @@ class CreditGRPOTrainer(GRPOTrainer):
         unique = list({repr(p): p for p in prompts}.values())
         ids = dict(zip(map(repr, unique), self._tokenize_prompts(unique)[0], strict=True))
         return [list(ids[repr(p)]) for p in prompts]
-
-    def _other_hints(self, hints: list[str]) -> list[str]:
-        """Each rollout gets the hint of the next prompt in the batch: a real hint, for another problem."""
-        keys = [json.dumps(p, sort_keys=True) if not isinstance(p, str) else p for p in self._prompts]
-        order = list(dict.fromkeys(keys))
-        if len(order) < 2:
-            raise GearError(
-                "wrong_hint needs two different prompts in a generation batch: raise per_device_train_batch_size or "
-                "gradient_accumulation_steps."
-            )
-        own = dict(zip(keys, hints, strict=True))
-        return [own[order[(order.index(key) + 1) % len(order)]] for key in keys]
-
-    def _signals(self, prompts: Ids, hinted: Ids | None, completions: Ids, actions: Tensor) -> dict[str, Tensor]:
-        signals: dict[str, Tensor] = {}
-        if set(self.method.needs) & set(SIGNALS):
-            with self.accelerator.autocast():
-                if not self._checked:
-                    few = slice(0, 2 * self.group_size)
-                    self.scorer.self_check(
-                        prompts[few], (hinted or prompts)[few], completions[few], actions[few], self.teacher
-                    )
-                signals.update(self.scorer.score(prompts, hinted or prompts, completions, actions, self.teacher))
-        self._checked = True
-        if self.token_signals is not None:
-            for name, rows in self.token_signals(self.rows, completions).items():
-                padded = [[*row, *[0.0] * (actions.shape[1] - len(row))] for row in rows]
-                signals[name] = torch.tensor(padded, dtype=torch.float32, device=actions.device)
-        return signals
 
     # ------------------------------------------------------------------------------------------ logging
     def _log_credit(self, rollouts: Rollouts, credit: Credit, completions: Ids, hinted: Ids | None) -> None:
@@ -246,12 +263,17 @@ class CreditGRPOTrainer(GRPOTrainer):
             folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
             save_file({k: v.contiguous() for k, v in self.teacher.state().items()}, folder / "gear_teacher.safetensors")
             (folder / "gear_guards.json").write_text(json.dumps(vars(self.guards)))
+            if self.distillation is not None and self.distillation.reference is not None:
+                reference = self.distillation.reference.state()
+                save_file({k: v.contiguous() for k, v in reference.items()}, folder / "gear_reference.safetensors")
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None and (path := Path(checkpoint) / "gear_teacher.safetensors").exists():
             self.teacher.load_state(load_file(path))
             self.guards = Guards(**json.loads((Path(checkpoint) / "gear_guards.json").read_text()))
+            if self.distillation is not None and self.distillation.reference is not None:
+                self.distillation.reference.load_state(load_file(Path(checkpoint) / "gear_reference.safetensors"))
 
 
 class _AfterStep(TrainerCallback):

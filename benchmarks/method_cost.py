@@ -1,0 +1,107 @@
+"""What a step of each method costs over a GRPO step of the same engine, on the embedded default.
+
+    python benchmarks/method_cost.py [--rounds 2] [--steps 8] [--only NAME ...]
+        [--out benchmarks/results/method_cost_cpu.json] [--page docs/methods/costs.md]
+
+Every round trains every method for a few steps from the same start, GRPO first. Counted is the processor time of a step
+(one thread), which a busy machine troubles less than the clock; the median step of each method counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from step_cost import build
+
+from gear_rl.methods import METHODS
+from gear_rl.training import versions
+
+WARM_UP = 2
+PAGE_HEAD = """# What each method costs
+
+Processor time of one training step on the embedded default (`gear train`: four prompts of eight rollouts, six jobs, 113 k
+parameters, one CPU thread), relative to a GRPO step of the same engine. The median of {steps} steps each, made with
+
+    {command}
+
+*declared* is what `gear methods` prints: extra passes over a step's rollouts, forwards + backwards; n is one per action
+token, k one per turn. Here most of a step is sampling, token by token, so that one more pass weighs little; with a large
+model and a fast sampler it weighs more. Masking (`oar_p`) hides at most `train.mask_budget` (64) tokens or runs of tokens
+per rollout; this task has 24. The quartiles say how far the machine was at rest.
+
+| method | declared | ms a step | quartiles | over GRPO |
+|---|---|---|---|---|
+"""
+
+
+def measure(credit: str, steps: int) -> list[float]:
+    """Seconds of processor time of each step after the first few."""
+    with tempfile.TemporaryDirectory() as scratch:
+        trainer = build(credit, Path(scratch) / "run", steps + WARM_UP)
+        step, times = trainer.training_step, list[float]()
+
+        def measured(*args: Any) -> Any:
+            began = time.process_time()
+            out = step(*args)
+            times.append(time.process_time() - began)
+            return out
+
+        trainer.training_step = measured
+        trainer.train()
+    return times[WARM_UP:]
+
+
+def page(result: dict[str, Any]) -> str:
+    lines = [
+        f"| [{name}]({name}.md) | {m['declared']} | {m['ms']:.0f} | {m['quartiles'][0]:.0f}–{m['quartiles'][1]:.0f} | "
+        f"× {m['ratio']:.2f} |"
+        for name, m in result["methods"].items()
+    ]
+    return PAGE_HEAD.format(steps=result["steps"], command=result["command"]) + "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=8, help="measured steps of each method in each round")
+    parser.add_argument("--only", nargs="+", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--page", type=Path)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    names = list(dict.fromkeys(["grpo", *options.only]))
+    times: dict[str, list[float]] = defaultdict(list)
+    for _ in range(options.rounds):
+        for name in names:
+            times[name] += measure(name, options.steps)
+    grpo = statistics.median(times["grpo"])
+    methods = {}
+    for name in names:
+        low, middle, high = statistics.quantiles(times[name], n=4)
+        cost = METHODS[name].cost
+        methods[name] = {
+            "declared": f"{cost.forwards}+{cost.backwards}", "ms": 1e3 * middle, "quartiles": [1e3 * low, 1e3 * high],
+            "ratio": middle / grpo,
+        }  # fmt: skip
+        print(f"{name:18s} {methods[name]['declared']:>5s} {1e3 * middle:8.1f} ms   × {middle / grpo:.2f}")
+    words = ["python", *sys.argv]
+    result = {
+        "command": " ".join(words), "versions": versions(), "steps": options.rounds * options.steps, "methods": methods
+    }  # fmt: skip
+    if options.out:
+        options.out.write_text(json.dumps(result, indent=1) + "\n")
+    if options.page:
+        options.page.write_text(page(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,261 @@
+"""Every peer trains for real on the embedded default; hints from siblings and feedback; what is refused beforehand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from datasets import Dataset
+from engine_runs import build, watch
+from test_trl import arguments, length_reward, own_rollouts
+
+from gear_rl.engines.trl import CreditGRPOTrainer
+from gear_rl.engines.trl_hints import siblings
+from gear_rl.engines.trl_signals import SignalCollector
+from gear_rl.engines.trl_sources import Sampled, Sources
+from gear_rl.errors import GearError
+from gear_rl.methods import METHODS, method
+from gear_rl.record import read_record
+
+PEERS = "rlsd serl crest opsd sdpo sdpg oar_p oar_g grail shear crpo mt_grpo gigpo igpo high_entropy".split()
+TASK_ROWS = 16
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_two_real_steps(tmp_path, name):
+    trainer = build(name, tmp_path / "run")
+    seen = watch(trainer)
+    start = {n: p.detach().clone() for n, p in trainer.model.named_parameters()}
+    trainer.train()
+    assert trainer.state.global_step == 2
+    assert any(not torch.equal(start[n], p) for n, p in trainer.model.named_parameters()), "nothing was learned"
+    for batch in seen:
+        assert set(method(name).needs) <= batch["rollouts"].signals.keys()
+        assert batch["credit"].advantages.isfinite().all()
+        assert (batch["hinted"] is None) == (METHODS[name].hint is None)
+    if METHODS[name].preserves_mass:
+        mask = seen[0]["rollouts"].action_mask
+        mass, plain = seen[0]["credit"].advantages.sum(1), seen[0]["rollouts"].advantages * mask.sum(1)
+        torch.testing.assert_close(mass, plain, rtol=1e-3, atol=1e-3)
+    logged = trainer.state.log_history[0]
+    assert ("distillation/teacher" in logged) == (name in ("opsd", "sdpo", "sdpg"))
+    assert len(read_record(tmp_path / "run" / "rollouts.jsonl").rollouts) == 16
+
+
+@pytest.mark.parametrize("name", ["oar_p", "oar_g", "grail", "shear", "igpo"])
+def test_signals_are_not_the_same_everywhere(tmp_path, name):
+    trainer = build(name, tmp_path / "run", steps=1)
+    seen = watch(trainer)
+    trainer.train()
+    for need in set(method(name).needs) - {"answer_logprob_start"}:
+        signal, mask = seen[0]["rollouts"].signals[need], seen[0]["rollouts"].action_mask
+        assert all(signal[i][mask[i]].unique().numel() > 1 for i in range(len(mask))) or name == "shear"
+        assert signal[mask].unique().numel() > 4
+
+
+@pytest.mark.parametrize(
+    ("credit", "train", "kind"),
+    [("opsd", {}, "base"), ("sdpo", {}, "ema"), ("sdpg", {}, "live"), ("rlsd", {}, "live"), ("gear", {}, "live"),
+     ("opsd", {"teacher": "sync"}, "sync")],
+)  # fmt: skip
+def test_the_kind_of_teacher_is_the_sources_unless_named(tmp_path, credit, train, kind):
+    assert build(credit, tmp_path / "run", **train).teacher.kind == kind
+
+
+def test_mix_falls_from_the_methods_own(tmp_path):
+    trainer = build("rlsd", tmp_path / "run", mix_steps=4)
+    assert trainer._current_method().options.mix == 0.5
+    trainer.state.global_step = 2
+    assert trainer._current_method().options.mix == 0.25
+    with pytest.raises(GearError, match="mix_steps"):
+        build("opsd", tmp_path / "other", mix_steps=4)
+
+
+def test_the_mask_budget_is_obeyed(tmp_path):
+    trainer = build("oar_p", tmp_path / "run", mask_budget=3, steps=1)
+    seen = watch(trainer)
+    trainer.train()
+    rollouts = seen[0]["rollouts"]
+    for signal, mask in zip(rollouts.signals["saliency_mask"], rollouts.action_mask, strict=True):
+        assert signal[mask].unique_consecutive().numel() <= 4  # three runs, and the answer
+
+
+# --- hints ------------------------------------------------------------------------------------------------------------
+
+
+def test_who_is_a_sibling():
+    rewards = torch.tensor([1.0, 0, 1, 0, 0.5, 0.5, 0, 1])
+    groups = torch.tensor([0, 0, 0, 0, 1, 1, 2, 2])
+    assert siblings(rewards, groups) == [2, 2, 0, 0, None, None, 7, None]
+
+
+def test_sdpo_reads_a_successful_sibling(tmp_path):
+    trainer = build("sdpo", tmp_path / "run", steps=1)
+    seen, tokenizer = watch(trainer), trainer.processing_class
+    trainer.train()
+    batch = seen[0]
+    chosen = siblings(batch["rollouts"].rewards, batch["rollouts"].group_ids)
+    assert any(j is not None for j in chosen)
+    for row, j, ids in zip(batch["rows"], chosen, batch["hinted"], strict=True):
+        shown = tokenizer.decode(ids).split(" hint ")[1].split(" <end>")[0]
+        told = [c for c in tokenizer.decode(batch["completions"][j]).split() if c in TOOLS] if j is not None else None
+        assert shown == (row["verdict"].feedback if told is None else " ".join(told))
+
+
+TOOLS = "weld clamp grease file drill solder polish hammer".split()
+
+
+def test_serl_reads_feedback_and_weighs_calls_alone(tmp_path):
+    trainer = build({"name": "serl", "mix": 1.0}, tmp_path / "run", steps=1)
+    seen, tokenizer = watch(trainer), trainer.processing_class
+    trainer.train()
+    batch = seen[0]
+    calls = batch["rollouts"].signals["tool_call"].bool()
+    weights, mask = batch["credit"].weights, batch["rollouts"].action_mask
+    assert (weights[mask & ~calls] == 1).all() and (weights[calls] != 1).any()
+    for row, ids in zip(batch["rows"], batch["hinted"], strict=True):
+        assert row["verdict"].feedback in tokenizer.decode(ids)
+
+
+def plain_trainer(folder, task, pair, data, **changes):
+    return CreditGRPOTrainer(
+        model=pair[0], processing_class=pair[1], args=arguments(folder), train_dataset=data,
+        hint_template=task.hint_template, rollout_func=own_rollouts(task, pair[1]),
+        **{"reward_funcs": [length_reward], **changes},
+    )  # fmt: skip
+
+
+@pytest.fixture
+def data(workshop):
+    return Dataset.from_list(workshop.rows("train", TASK_ROWS))
+
+
+def test_a_teacher_with_nothing_to_read_changes_nothing(tmp_path, workshop, model_and_tokenizer, data):
+    """No feedback for the first half of each batch: the teacher's word is the student's there, whatever its weights."""
+
+    def feedback(rows, completions):
+        return [None if i < 4 else "weld weld weld weld" for i in range(len(rows))]
+
+    trainer = plain_trainer(tmp_path, workshop, model_and_tokenizer, data, credit="serl", feedback=feedback,
+                            teacher="base")  # fmt: skip
+    seen = watch(trainer)
+    trainer.train()
+    later = seen[1]["rollouts"]  # the base teacher's weights are no longer the student's
+    gap = later.signals["teacher_logprob"] - later.signals["student_logprob"]
+    assert not gap[:4].any() and gap[4:].abs().max() > 0.1
+    assert (later.signals["tool_call"] == later.action_mask).all(), "a task that cannot tell: all action tokens"
+
+
+def test_siblings_by_default_are_retold_with_the_feedback(tmp_path, workshop, model_and_tokenizer, data):
+    trainer = plain_trainer(
+        tmp_path, workshop, model_and_tokenizer, data, credit="sdpo", feedback=lambda rows, _: ["hmm no"] * len(rows)
+    )
+    seen = watch(trainer)
+    trainer.train()
+    batch = seen[0]
+    for i, j in enumerate(siblings(batch["rollouts"].rewards, batch["rollouts"].group_ids)):
+        shown = model_and_tokenizer[1].decode(batch["hinted"][i])
+        assert "hmm no <end>" in shown
+        if j is not None:
+            spoken = [t for t, m in zip(batch["completions"][j], batch["rollouts"].action_mask[j], strict=False) if m]
+            assert model_and_tokenizer[1].decode(spoken, skip_special_tokens=True).strip() in shown
+
+
+# --- channels and signals of the user ---------------------------------------------------------------------------------
+
+
+def even_reward(completion_ids, **_):
+    return [float(len(ids) % 2) for ids in completion_ids]
+
+
+def test_reward_functions_as_channels(tmp_path, workshop, model_and_tokenizer, data):
+    trainer = plain_trainer(tmp_path, workshop, model_and_tokenizer, data, credit="crpo",
+                            reward_funcs=[length_reward, even_reward], channels=["even_reward", "length_reward"])  # fmt: skip
+    seen = watch(trainer)
+    trainer.train()
+    for batch in seen:
+        channels = batch["rollouts"].channels
+        assert channels["length_reward"].tolist() == length_reward(batch["completions"])
+        assert channels["even_reward"].tolist() == even_reward(batch["completions"])
+
+
+def test_the_rollouts_own_answer_as_span(tmp_path, workshop, model_and_tokenizer, data):
+    """Without any gold answer: the task marks where each rollout gives its own."""
+
+    def last_two(rows, completions):
+        return {"answer_span": [[0.0] * (len(ids) - 3) + [1.0, 1.0, 0.0] for ids in completions]}
+
+    trainer = plain_trainer(tmp_path, workshop, model_and_tokenizer, data, credit="grail", token_signals=last_two)
+    seen = watch(trainer)
+    trainer.train()
+    assert "answer_span" not in seen[0]["rollouts"].signals
+    signal = seen[0]["rollouts"].signals["saliency_act"]
+    for row, ids in zip(signal, seen[0]["completions"], strict=True):
+        assert row[len(ids) - 3] == row.max() > 0
+
+
+def test_where_the_gold_answer_is_read(model_and_tokenizer):
+    """In place of the last turn; of a single turn at its end, before the token that ended it."""
+    tokenizer = model_and_tokenizer[1]
+    texts = ["weld valve <end> g3 <bot> answer no <end>", "so yes <end>", "so yes", ""]
+    actions = [[1, 1, 1, 0, 0, 1, 1, 1], [1, 1, 1], [1, 1], []]
+    completions = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
+    mask = torch.tensor([row + [0] * (8 - len(row)) for row in actions]).bool()
+    ids = torch.tensor([row + [0] * (8 - len(row)) for row in completions])
+    rows = [{"gold": "yes"}] * 4
+    sampled = Sampled(rows, [[1]] * 4, completions, ids, mask, torch.zeros(4), torch.zeros(4))
+    sources = Sources(answer="gold", answer_prefix="answer")
+    collector = SignalCollector(method("grail"), sources, None, None, tokenizer)
+    readings = collector.readings(sampled, None)
+    assert [r and tokenizer.decode(r.completion[: r.cut]) for r in readings[:3]] == [
+        "weld valve <end> g3 <bot>", "so yes", "so yes",
+    ]  # fmt: skip
+    assert readings[3] is None
+    answer = readings[0].answer
+    assert tokenizer.decode(answer.ids) == "answer yes" and tokenizer.decode(answer.tokens) == "yes"
+
+
+def signals_of(*names):
+    return lambda rows, completions: {name: [[0.0] * len(ids) for ids in completions] for name in names}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (dict(credit="rlsd"), "hint='column name'"),
+        (dict(credit="serl"), "pass feedback="),
+        (dict(credit="crpo"), "pass channels="),
+        (dict(credit="crpo", channels=["length_reward"]), "at least 2 named parts"),
+        (dict(credit="crpo", channels=["length_reward", "lenght_reward"]), "Did you mean 'length_reward'"),
+        (dict(credit="mt_grpo"), "needs 'turn_reward'.*pass token_signals="),
+        (dict(credit="mt_grpo", token_signals=signals_of("decision")), "needs 'turn_reward'"),
+        (dict(credit="gigpo", credit_options=dict(turn_rewards=True), token_signals=signals_of("anchor_state")),
+         "needs 'turn_reward'"),
+        (dict(credit="igpo"), "answer='column name'"),
+        (dict(credit="igpo", answer="solution"), "no column 'solution' to take the answer from"),
+        (dict(credit="oar_p"), "answer_span"),
+        (dict(credit="oar_g", token_signals=signals_of("decision")), "answer_span"),
+        (dict(credit="oar_p", answer="answer", mask_budget=0), "mask_budget=0"),
+        (dict(credit="opsd", hint="hint", mix_steps=3), "mix_steps=3"),
+    ],
+)  # fmt: skip
+def test_missing_needs_are_refused_before_anything_runs(
+    tmp_path, workshop, model_and_tokenizer, data, changes, message
+):
+    with pytest.raises(GearError, match=message):
+        plain_trainer(tmp_path, workshop, model_and_tokenizer, data, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (dict(credit="oracle", token_signals=lambda rows, done: {"decision": [[0.0]] * len(rows)}), "1 values for the"),
+        (dict(credit="oracle", token_signals=lambda rows, done: {"decision": []}), "0 rows for 8 rollouts"),
+        (dict(credit="crpo", channels=lambda rows, done: {"a": [0.0], "b": [0.0]}), "channel 'a' has 1 values"),
+        (dict(credit="serl", feedback=lambda rows, done: ["no"]), "a text or None for each of 8"),
+        (dict(credit="igpo", answer=lambda row: ""), "rollout 0 of this batch has no gold answer"),
+    ],
+)
+def test_what_does_not_fit_the_batch_is_named(tmp_path, workshop, model_and_tokenizer, data, changes, message):
+    trainer = plain_trainer(tmp_path, workshop, model_and_tokenizer, data, **changes)
+    with pytest.raises(GearError, match=message):
+        trainer.train()
