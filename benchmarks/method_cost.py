@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import statistics
 import sys
 import tempfile
@@ -36,7 +37,7 @@ parameters, one CPU thread), relative to a GRPO step of the same engine. The med
 *declared* is what `gear methods` prints: extra passes over a step's rollouts, forwards + backwards; n is one per action
 token, k one per turn. Here most of a step is sampling, token by token, so that one more pass weighs little; with a large
 model and a fast sampler it weighs more. Masking (`oar_p`) hides at most `train.mask_budget` (64) tokens or runs of tokens
-per rollout; this task has 24. The quartiles say how far the machine was at rest.
+per rollout; this task has 24. {note}
 
 | method | declared | ms a step | quartiles | over GRPO |
 |---|---|---|---|---|
@@ -66,7 +67,8 @@ def page(result: dict[str, Any]) -> str:
         f"× {m['ratio']:.2f} |"
         for name, m in result["methods"].items()
     ]
-    return PAGE_HEAD.format(steps=result["steps"], command=result["command"]) + "\n".join(lines) + "\n"
+    facts = {name: result[name] for name in ("steps", "command", "note")}
+    return PAGE_HEAD.format(**facts) + "\n".join(lines) + "\n"
 
 
 def main() -> None:
@@ -76,6 +78,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--out", type=Path)
     parser.add_argument("--page", type=Path)
+    parser.add_argument("--note", default="The machine did nothing else.", help="about the machine, for the page")
     options = parser.parse_args()
     torch.set_num_threads(1)
     names = list(dict.fromkeys(["grpo", *options.only]))
@@ -93,9 +96,9 @@ def main() -> None:
             "ratio": middle / grpo,
         }  # fmt: skip
         print(f"{name:18s} {methods[name]['declared']:>5s} {1e3 * middle:8.1f} ms   × {middle / grpo:.2f}")
-    words = ["python", *sys.argv]
     result = {
-        "command": " ".join(words), "versions": versions(), "steps": options.rounds * options.steps, "methods": methods
+        "command": shlex.join(["python", *sys.argv]), "note": options.note, "versions": versions(),
+        "steps": options.rounds * options.steps, "methods": methods,
     }  # fmt: skip
     if options.out:
         options.out.write_text(json.dumps(result, indent=1) + "\n")

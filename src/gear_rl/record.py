@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,43 +20,12 @@ from torch import Tensor
 
 from gear_rl.assignment import Credit
 from gear_rl.errors import GearError
+from gear_rl.recorded import RecordedRollout, are_counts, checked, parse_line
 from gear_rl.rollouts import Rollouts
 
 SCHEMA, VERSION = "gear_rl.rollouts", 1
 LONGEST_LINE = 256 * 2**20
 """Bytes. Far above any rollout (about 100 per token), far below what a hostile file could make us hold."""
-
-
-@dataclass(frozen=True)
-class RecordedRollout:
-    """One line of a record. Every list has one entry per token of the completion."""
-
-    step: int
-    """The optimizer steps done when it was sampled."""
-    group: int
-    """Rollouts of one prompt share a step and a group."""
-    reward: float
-    success: bool | None
-    """True success, where the task knows it apart from the reward."""
-    group_advantage: float | None
-    """What the engine gave to the whole rollout; None where the method worked from rewards."""
-    prompt: str
-    hinted_prompt: str | None
-    """What the teacher read instead; None without a teacher."""
-    token_ids: list[int]
-    token_texts: list[str]
-    action_mask: list[int]
-    """1 where the policy sampled the token, else 0."""
-    turns: list[int]
-    """The assistant turn a token belongs to, counted from 1; 0 where masked."""
-    signals: dict[str, list[float | None]]
-    """What the method saw, None where masked. A task's knowledge is among them, as "decision"."""
-    segments: list[int]
-    """Counted from 1; 0 where masked."""
-    onsets: list[int]
-    """1 at the first token of each adaptive segment, else 0."""
-    weights: list[float]
-    advantages: list[float]
 
 
 @dataclass(frozen=True)
@@ -253,7 +222,7 @@ def _rollouts(path: Path) -> Iterator[RecordedRollout]:
     with open(path, "rb") as file:
         _read_header(path, file)
         for number, content in enumerate(_read_lines(path, file), start=2):
-            yield _checked(content, f"{path}, line {number}")
+            yield checked(content, f"{path}, line {number}")
 
 
 def _read_header(path: Path, file: BinaryIO) -> dict[str, Any]:
@@ -261,7 +230,7 @@ def _read_header(path: Path, file: BinaryIO) -> dict[str, Any]:
     if not line.strip():
         raise GearError(f"{path} is empty: not even a header.")
     try:
-        header = _parse(line)
+        header = parse_line(line)
     except ValueError:
         header = None
     if not isinstance(header, dict) or header.get("schema") != SCHEMA:
@@ -286,93 +255,12 @@ def _read_lines(path: Path, file: BinaryIO, tolerate_torn_end: bool = False) -> 
                 f"by hand, delete that line: the {number - 1} before it are whole."
             )
         try:
-            content = _parse(line)
+            content = parse_line(line)
         except ValueError as error:
             raise GearError(f"{where}: corrupt, not JSON ({error}).") from None
-        if not isinstance(content, dict) or not _are_counts([content.get("step"), content.get("group")]):
+        if not isinstance(content, dict) or not are_counts([content.get("step"), content.get("group")]):
             raise GearError(f"{where}: corrupt, no rollout with a step and a group.")
         yield content
-
-
-def _parse(line: bytes) -> Any:
-    """JSON proper: no NaN, no infinities; every failure is a ValueError."""
-
-    def refuse(constant: str) -> None:
-        raise ValueError(f"{constant} is not a JSON number")
-
-    try:
-        return json.loads(line, parse_constant=refuse)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-
-
-def _checked(content: dict[str, Any], where: str) -> RecordedRollout:
-    """The line as a rollout: every field there, of its kind, and of one length."""
-    names = [f.name for f in fields(RecordedRollout)]
-    for name in names:
-        if name not in content:
-            raise GearError(f"{where}: corrupt, {name!r} is missing.")
-        if name in _VALUE_CHECKS and not _VALUE_CHECKS[name](content[name]):
-            raise GearError(f"{where}: corrupt, {name} is {str(content[name])[:40]!r}.")
-    length = len(content["token_ids"])
-    lists = [(name, content[name], check) for name, check in _LIST_CHECKS.items()]
-    lists += [(f"signal {name!r}", row, _are_numbers_or_null) for name, row in content["signals"].items()]
-    for name, row, fits in lists:
-        if not isinstance(row, list) or len(row) != length:
-            raise GearError(f"{where}: corrupt, {name} is no list of {length} entries, one per token.")
-        if not fits(row):
-            raise GearError(f"{where}: corrupt, {name} holds an entry of another kind.")
-    for name, row in content["signals"].items():
-        for position, (value, sampled) in enumerate(zip(row, content["action_mask"], strict=True)):
-            if value is None and sampled:
-                raise GearError(f"{where}: corrupt, signal {name!r} is null at position {position}, an action token.")
-    return RecordedRollout(**{name: content[name] for name in names})
-
-
-def _are_counts(row: list[Any]) -> bool:
-    """Whole numbers that fit a tensor."""
-    return all(type(x) is int and 0 <= x < 2**31 for x in row)
-
-
-def _are_bits(row: list[Any]) -> bool:
-    return all(type(x) is int and x in (0, 1) for x in row)
-
-
-def _is_number(x: Any) -> bool:
-    return type(x) in (int, float) and abs(x) < 3e38  # fits float32; NaN and infinities do not
-
-
-def _are_numbers(row: list[Any]) -> bool:
-    return all(map(_is_number, row))
-
-
-def _are_numbers_or_null(row: list[Any]) -> bool:
-    return all(x is None or _is_number(x) for x in row)
-
-
-def _are_texts(row: list[Any]) -> bool:
-    return all(isinstance(x, str) for x in row)
-
-
-_LIST_CHECKS: dict[str, Callable[[list[Any]], bool]] = {
-    "token_ids": _are_counts,
-    "token_texts": _are_texts,
-    "action_mask": _are_bits,
-    "turns": _are_counts,
-    "segments": _are_counts,
-    "onsets": _are_bits,
-    "weights": _are_numbers,
-    "advantages": _are_numbers,
-}
-_VALUE_CHECKS: dict[str, Callable[[Any], bool]] = {
-    "reward": _is_number,
-    "success": lambda x: x is None or isinstance(x, bool),
-    "group_advantage": lambda x: x is None or _is_number(x),
-    "prompt": lambda x: isinstance(x, str),
-    "hinted_prompt": lambda x: x is None or isinstance(x, str),
-    "token_ids": lambda x: isinstance(x, list),
-    "signals": lambda x: isinstance(x, dict),
-}
 
 
 # ---------------------------------------------------------------------------------------------------- back to tensors

@@ -94,7 +94,7 @@ def run(config: TrainConfig, folder: RunFolder, task: Task, model_path: str, say
     model, tokenizer = load_model(model_path, device)
     test_rows = task.rows("test", options.eval_rows)
     if "before" not in done:
-        say.line(f"evaluating on {options.eval_rows} unseen problems …")
+        say.line(f"evaluating on {len(test_rows)} unseen problems …")
         done["before"] = evaluate(model, tokenizer, task, test_rows)
         write_json(folder.evaluation, done)
     header = {
@@ -152,7 +152,9 @@ def build_trainer(
     from trl import GRPOConfig
 
     from gear_rl.agent import Replies, play
+    from gear_rl.chat import tokenized_prompts, tools_of
     from gear_rl.engines.trl import CreditGRPOTrainer
+    from gear_rl.evaluate import judge_all
 
     options = config.train
     on_cpu = model.device.type == "cpu"
@@ -192,16 +194,13 @@ def build_trainer(
     def sample(prompts: list, trainer: Any) -> dict[str, Any]:
         policy = trainer.accelerator.unwrap_model(trainer.model)
         played = play(policy, tokenizer, task, trainer.rows, temperature=options.temperature, replies=replies)
-        texts = tokenizer.batch_decode([p.completion_ids for p in played], skip_special_tokens=False)
         return {
             "prompt_ids": [p.prompt_ids for p in played],
             "completion_ids": [p.completion_ids for p in played],
             "env_mask": [p.action_mask for p in played],
             "logprobs": None,
             "actions": [p.action_mask for p in played],
-            "verdict": [
-                task.verdict(row, p.transcript(text)) for row, p, text in zip(trainer.rows, played, texts, strict=True)
-            ],
+            "verdict": judge_all(tokenizer, task, trainer.rows, played),
         }
 
     def reward(verdict: list, log_metric: Any, **_: Any) -> list[float]:
@@ -238,6 +237,7 @@ def build_trainer(
         reward_funcs=[reward],
         train_dataset=Dataset.from_list(task.rows("train", options.steps * options.prompts, config.seed)),
         rollout_func=sample,
+        tokenize=lambda prompts, rows: tokenized_prompts(tokenizer, prompts, [tools_of(task, row) for row in rows]),
         credit=config.credit,
         credit_options=config.credit_options,
         hint="hint",

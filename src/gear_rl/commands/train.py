@@ -56,7 +56,10 @@ def run(args: argparse.Namespace) -> int:
         folder = RunFolder.create(out, config.as_dict())
     say = Progress()
     say.line(f"{config.credit} on {config.task}, seed {config.seed} → {folder.path}")
-    return train(config, folder, task, model, say)
+    try:
+        return train(config, folder, task, model, say)
+    finally:
+        task.close()
 
 
 def _settings(args: argparse.Namespace) -> dict[str, Any]:

@@ -55,6 +55,8 @@ class CreditGRPOTrainer(GRPOTrainer):
         sibling: row, a successful rollout of its group (ids), the row's own feedback or None → the hint's text. Default:
             what the policy said in it, and below that the feedback.
         mask_budget: tokens, or runs of them, that masking hides in each rollout; see `gear_rl.scoring.masking`.
+        tokenize: prompts, rows → ids, where `rollout_func` renders prompts in a way of its own, such as tools that differ
+            by row. None: by TRL's template.
         recorder: called with every scored batch.
     """
 
@@ -76,12 +78,13 @@ class CreditGRPOTrainer(GRPOTrainer):
         feedback: Callable[[list[dict], Ids], list[str | None]] | None = None,
         sibling: Callable[[dict, list[int], str | None], str] | None = None,
         mask_budget: int = BUDGET,
+        tokenize: Callable[[list, list[dict]], Ids] | None = None,
         recorder: Recorder | None = None,
         **kwargs: Any,
     ) -> None:
         self.credit_name, self.credit_options = credit, dict(credit_options or {})
         self.method = method(credit, **self.credit_options)
-        self.mix_steps, self.recorder = mix_steps, recorder
+        self.mix_steps, self.tokenize, self.recorder = mix_steps, tokenize, recorder
         self.sources = Sources(
             hint, hint_template, token_signals, channels, answer, answer_prefix, feedback, sibling, mask_budget
         )
@@ -230,6 +233,8 @@ class CreditGRPOTrainer(GRPOTrainer):
 
     def _tokenized(self, prompts: list) -> Ids:
         """By TRL's own template, tools and settings. A group repeats its prompt; without environments each is done once."""
+        if self.tokenize is not None:
+            return self.tokenize(prompts, self.rows)
         if self.environment_factories is not None:  # tools may differ by rollout
             return self._tokenize_prompts(prompts)[0]
         unique = list({repr(p): p for p in prompts}.values())
