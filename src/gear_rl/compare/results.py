@@ -58,6 +58,13 @@ def read_outcome(path: Path, target: float) -> Outcome:
     )
 
 
+def _within(interval: tuple[float, float], values: list[float]) -> tuple[float, float]:
+    """Shares lie between 0 and 1, and so does what their mean may be; Student's interval does not know that."""
+    if all(0 <= v <= 1 for v in values):
+        return max(0.0, interval[0]), min(1.0, interval[1])
+    return interval
+
+
 def best_rates(plan: Plan, folder: Path, target: float) -> dict[str, float]:
     """Each method's learning rate: the highest area under the *training* curve over the tuning seeds."""
     if len(plan.learning_rates) == 1:
@@ -96,7 +103,7 @@ def summarise(plan: Plan, folder: Path, rates: dict[str, float], target: float) 
             differences = [v - getattr(b, metric) for v, b in zip(values, base, strict=True)]
             row[metric] = {
                 "mean": mean(values),
-                "interval": mean_interval(values),
+                "interval": _within(mean_interval(values), values),
                 "by_seed": values,
                 "difference": mean(differences),
                 "difference_interval": mean_interval(differences),

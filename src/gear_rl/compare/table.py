@@ -29,19 +29,19 @@ def verdict(cell: dict[str, Any], smallest: float) -> str:
 def text(summary: dict[str, Any]) -> str:
     seeds, base = summary["plan"]["seeds"], summary["baseline"]
     lines = [
-        f"true success on unseen problems, sampled; {seeds} seeds, mean and 95 % interval, in points",
+        f"true success on unseen problems, in points; {seeds} seeds, mean (95 % interval)",
         "",
-        f"{'method':19s} {'lr':7s} {'sampled':>7s}  {'interval':11s} {'greedy':>6s} {'area':>5s} "
-        f"{'vs ' + base:>8s}  {'interval':13s}",
+        f"{'method':19s} {'lr':7s} {'sampled':17s} {'greedy':>6s} {'area':>5s} {'vs ' + base}",
     ]
     for row in summary["rows"]:
         cell = row["success"]
         low, high = (100 * x for x in cell["interval"])
-        line = f"{row['method']:19s} {row['learning_rate']:<7.2g} {100 * cell['mean']:7.1f}  {low:4.1f}–{high:<6.1f}"
+        sampled = f"{100 * cell['mean']:4.1f} ({low:.1f}–{high:.1f})"
+        line = f"{row['method']:19s} {row['learning_rate']:<7.2g} {sampled:17s}"
         line += f" {100 * row['greedy']['mean']:6.1f} {100 * row['area']['mean']:5.1f}"
         if row["method"] != base:
             low, high = (_points(x) for x in cell["difference_interval"])
-            line += f" {_points(cell['difference']):>8s}  {low}…{high}"
+            line += f" {_points(cell['difference'])} ({low}…{high})"
         lines.append(line)
     lines.append("")
     for row in summary["rows"]:
@@ -75,8 +75,9 @@ def text(summary: dict[str, Any]) -> str:
 
 
 def _wrapped(line: str) -> list[str]:
-    """Sentences to 80 columns, continued under the method's verdict; table rows fit as they are."""
-    return textwrap.wrap(line, 80, subsequent_indent=" " * 20) if len(line) > 80 else [line]
+    """Sentences to 80 columns, a verdict continued under its beginning; table rows fit as they are."""
+    indent = " " * 20 if line[19:20] == " " and line[:1] != " " and "  " in line else "  "
+    return textwrap.wrap(line, 80, subsequent_indent=indent) if len(line) > 80 else [line]
 
 
 def markdown(summary: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from gear_rl.methods.grpo import GRPO
 from gear_rl.rollouts import Rollouts
 from gear_rl.segments import whole_rollout
 
-DISTILLING = Cost(2, 1, "a forward of the teacher; a forward and a backward of the student for the distillation loss")
+DISTILLING = Cost(1, 0, "one forward of the teacher; the student's pass is the loss's own")
 
 
 class DistillationAlone(Method):
@@ -97,7 +97,7 @@ class SDPG(GRPO):
     paper = "SDPG, arXiv 2606.04036"
     standing = "seen"
     hint: Hint = "own"
-    cost = Cost(3, 1, "forwards of teacher and starting policy; a forward and a backward of the student")
+    cost = Cost(2, 0, "forwards of teacher and starting policy; the student's pass is the loss's own")
 
     @dataclass(frozen=True)
     class Options(Method.Options):
