@@ -290,14 +290,14 @@ def test_gear_eval_check(here, capsys):
     assert (
         "workshop test: 50 problems" in out and "gold      50 right, 100 %" in out and "empty      0 right, 0 %" in out
     )
-    (here / "mine.py").write_text(
+    (here / "checked_task.py").write_text(
         "from gear_rl.tasks import SingleTurn, Verdict\n"
         "class T(SingleTurn):\n"
         "    def rows(self, split, count, seed=0): return [{'prompt': [], 'id': 'a'}]\n"
         "    def judge(self, row, completion): return Verdict(0.0, False)\n"
         "    def reference(self, row): return 'x'\n"
     )
-    assert main(["eval", "--check", "mine:T", "--json"]) == 1
+    assert main(["eval", "--check", "checked_task:T", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["checks"][0]["failures"] == [
         "a: the gold answer is judged wrong (reward 0)"
     ]

@@ -113,8 +113,8 @@ def play(
                 logits_to_keep=1,
             )  # fmt: skip
             cache = out.past_key_values
-        if cache is None:
-            raise GearError("the model returned no cache: turn gradient checkpointing off while it samples.")
+            if cache is None:
+                raise GearError("the model returned no cache: turn gradient checkpointing off while it samples.")
             sampled = _sample(out.logits[:, -1].float(), temperature, top_p, generator, seats if dice else None)
             asking = [
                 s

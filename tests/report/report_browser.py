@@ -68,6 +68,9 @@ class Page:
         self.bring(element)
         self._actions().move_to_element(element).perform()
 
+    def click_where_it_points(self) -> None:
+        self._actions().click().perform()
+
     def _actions(self) -> Any:
         from selenium.webdriver.common.action_chains import ActionChains
 

@@ -260,7 +260,7 @@ def test_curves_show_the_log_and_open_a_step(browse, page, run):
     now = [number(shown.one(".now", p).text) for p in (plot, shown.one(".plot[data-metric='guards/entropy']"))]
     middle = lines[8]
     assert now == [float(f"{middle['reward']:.3g}"), float(f"{middle['guards/entropy']:.3g}")]
-    frame.click()
+    shown.click_where_it_points()  # WebDriver's own click would scroll first, from under the pointer
     shown.wait(
         lambda: shown.text("#group-title").startswith("Step 10,")
     )  # recorded at 0, 5, 10, 15: line 9 is nearest 11
