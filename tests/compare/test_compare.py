@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from gear_rl.compare.page import html
 from gear_rl.compare.plan import Plan, open_folder
 from gear_rl.compare.results import summarise
 from gear_rl.compare.table import markdown, text
@@ -97,6 +98,18 @@ def test_verdict_on_known_numbers(tmp_path):
     assert "left with outcomes shuffled inside each group: 40 % of the headroom" in said
     assert all(len(line) <= 80 for line in said.splitlines()), max(said.splitlines(), key=len)
     assert markdown(summary).count("\n") == 7 and "| gear | 0.0003 | 69.9" in markdown(summary)
+
+
+def test_the_page_shows_the_same_numbers_and_runs_nothing(tmp_path):
+    plan = Plan(["grpo", "gear", "oracle"], seeds=3, learning_rates=[3e-4], tuning_seeds=1)
+    for seed in range(3):
+        for method, mean in {"grpo": 0.3, "gear": 0.7, "oracle": 0.8}.items():
+            fake_run(tmp_path, f"{method}-0.0003-{seed}", mean + 0.01 * seed, mean)
+    summary = summarise(plan, tmp_path, dict.fromkeys(plan.methods, 3e-4), target=0.5)
+    summary["rows"][1]["method"] = "<script>alert(1)</script>"
+    page = html(summary)
+    assert "<td>71.0</td>" in page and page.count("<circle") == 9 and "+40.0" in page
+    assert "<script" not in page and "&lt;script&gt;" in page and "default-src 'none'" in page and "http://" not in page
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from gear_rl.compare.page import html
     from gear_rl.compare.plan import open_folder
     from gear_rl.compare.results import best_rates, summarise
     from gear_rl.compare.runner import run_all
@@ -80,8 +81,9 @@ def run(args: argparse.Namespace) -> int:
     summary = summarise(plan, folder, rates, args.target)
     write_json(folder / "summary.json", summary)
     (folder / "summary.md").write_text(markdown(summary))
+    (folder / "summary.html").write_text(html(summary))
     print(json.dumps(summary) if args.json else "\n" + text(summary))
-    print(f"\nsummary.json, summary.md and every run are in {folder}")
+    print(f"\nsummary.html, summary.md, summary.json and every run are in {folder}")
     return 0
 
 
