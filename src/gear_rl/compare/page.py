@@ -18,6 +18,7 @@ h1 { font-size: 1.5rem; margin: 0 0 .25rem } p, small { color: var(--quiet) }
 .wide { overflow-x: auto } table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums }
 th, td { text-align: left; padding: .45rem .7rem .45rem 0; border-bottom: 1px solid var(--line); white-space: nowrap }
 th { font-weight: 500; color: var(--quiet) } svg { width: 14rem; height: 1.6rem; display: block }
+td:last-child { white-space: normal; min-width: 12rem; color: var(--quiet) }
 pre { overflow-x: auto; border-top: 1px solid var(--line); padding-top: 1rem }
 """
 WIDTH, MIDDLE = 280, 16
