@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -37,6 +39,18 @@ def test_shuffled_outcomes_deals_each_groups_outcomes_out_again(name, with_advan
         for group in (slice(0, 8), slice(8, 16)):
             of = [sorted(c.advantages[group].abs().max(1).values.tolist()) for c in (plain, shuffled)]
             assert of[0] == pytest.approx(of[1])
+
+
+def test_shuffled_outcomes_keeps_a_rollouts_channels_together():
+    """A method that reads channels instead of the reward must lose its outcomes too, and all of one rollout at once."""
+    batch = rollouts(3)
+    batch = replace(batch, channels={"a": batch.rewards, "b": batch.rewards.sqrt()})
+    plain, shuffled = (credit(name, batch).advantages for name in ("crpo", "crpo+shuffled_outcomes"))
+    assert not torch.allclose(plain, shuffled)
+    for group in (slice(0, 8), slice(8, 16)):  # dealt out apart, a and b would add up to other sums
+        assert sorted(plain[group].abs().max(1).values.tolist()) == pytest.approx(
+            sorted(shuffled[group].abs().max(1).values.tolist()), abs=1e-5
+        )
 
 
 def test_gears_own_control_is_the_same_thing():

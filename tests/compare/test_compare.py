@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +15,8 @@ import pytest
 
 from gear_rl.compare.page import html
 from gear_rl.compare.plan import Plan, open_folder
-from gear_rl.compare.results import summarise
+from gear_rl.compare.results import best_rates, summarise
+from gear_rl.compare.runner import is_finished, run_all
 from gear_rl.compare.table import markdown, text
 from gear_rl.errors import GearError
 
@@ -95,9 +97,9 @@ def test_verdict_on_known_numbers(tmp_path):
     assert rows["gear"]["rollouts"] == 30 * 32
     said = text(summary)
     assert "token               no difference found" in said and "seeds would show 5 points" in said
-    assert "left with outcomes shuffled inside each group: 40 % of the headroom" in said
+    assert re.search(r"^gear +69.9 \(80 %\) +49.9 \(40 %\)$", said, re.M), said
     assert all(len(line) <= 80 for line in said.splitlines()), max(said.splitlines(), key=len)
-    assert markdown(summary).count("\n") == 7 and "| gear | 0.0003 | 69.9" in markdown(summary)
+    assert markdown(summary).count("\n") == 10 and "| gear | 0.0003 | 69.9" in markdown(summary)
 
 
 def test_the_page_shows_the_same_numbers_and_runs_nothing(tmp_path):
@@ -128,6 +130,33 @@ def test_plans_are_checked_before_anything_runs(change, message):
     base = dict(methods=["grpo", "gear"], seeds=3, learning_rates=[1e-4], tuning_seeds=1, settings={})
     with pytest.raises(GearError, match=message):
         Plan(**{**base, **change})
+
+
+def test_controls_run_at_their_methods_learning_rate(tmp_path):
+    plan = Plan(["grpo", "rlsd", "rlsd+wrong_hint", "opd+wrong_hint", "wrong_hint"], 2, [1e-4, 2e-4], 1)
+    assert {job.method for job in plan.tuning_jobs()} == {"grpo", "rlsd", "opd+wrong_hint", "wrong_hint"}
+    for job in plan.tuning_jobs():
+        fake_run(tmp_path, job.name, 0.5, 0.5 if (job.method == "rlsd") == (job.learning_rate == 2e-4) else 0.4)
+    assert best_rates(plan, tmp_path, 0.5) == {
+        "grpo": 1e-4, "rlsd": 2e-4, "rlsd+wrong_hint": 2e-4, "opd+wrong_hint": 1e-4, "wrong_hint": 1e-4
+    }  # fmt: skip
+    assert plan.control_of("rlsd+wrong_hint") == ("rlsd", "wrong_hint")
+    assert plan.control_of("wrong_hint") is None  # GEAR itself is not compared here
+
+
+@pytest.mark.slow
+def test_a_run_that_fails_does_not_stop_the_others(tmp_path):
+    folder = tmp_path / "c"
+    small = {"task": {"steps": 4}, "train": {"steps": 1, "prompts": 2, "generations": 2, "eval_rows": 4}}
+    plan = open_folder(folder, Plan(["grpo", "oracle"], 2, [1e-4], 1, small))
+    damaged = folder / "runs" / "grpo-0.0001-0"
+    damaged.mkdir(parents=True)
+    (damaged / "config.json").write_text("{")
+    with pytest.raises(GearError, match=r"1 of 4 runs failed.*--resume.*\n  grpo-0.0001-0: .*config.json"):
+        run_all(plan, plan.comparison_jobs({"grpo": 1e-4, "oracle": 1e-4}), folder, 2, lambda *_: None)
+    assert [
+        is_finished(folder / "runs" / name) for name in ("grpo-0.0001-1", "oracle-0.0001-0", "oracle-0.0001-1")
+    ] == [True] * 3
 
 
 def test_a_folder_never_mixes_two_comparisons(tmp_path):

@@ -20,7 +20,8 @@ EPILOG = """examples:
   gear compare --credit grpo,gear,shuffled_outcomes --seeds 8 --set task.hint_errors=0.3
 
 Each method gets its learning rate from one common grid, chosen by true success while training on seeds that
-the comparison does not use. Options of a method: --set credit.gear.alpha=4."""
+the comparison does not use; a control such as rlsd+wrong_hint runs at the rate of its method. Options of a
+method: --set credit.gear.alpha=4."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--credit", metavar="A,B,…", help="methods to compare; grpo is the baseline where it is among them"
     )
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--learning-rates", default="1.5e-4,3e-4,6e-4", metavar="A,B,…", help="the common grid")
+    parser.add_argument("--learning-rates", default="1.5e-4,3e-4,6e-4,1.2e-3", metavar="A,B,…", help="the common grid")
     parser.add_argument("--tuning-seeds", type=int, default=1, help="seeds per cell of the grid (default 1)")
     parser.add_argument("--task")
     parser.add_argument("--model")

@@ -10,6 +10,7 @@ from typing import Any
 from gear_rl.config import TrainConfig
 from gear_rl.errors import GearError
 from gear_rl.methods import method
+from gear_rl.methods.controls import CONTROLS
 from gear_rl.run_folder import write_json
 from gear_rl.tasks import make_task
 
@@ -57,11 +58,25 @@ class Plan:
         credit = {"name": method, **self.settings.get("credit", {}).get(method, {})}
         return TrainConfig.from_dict({**settings, "seed": seed, "credit": credit, "train": train})
 
+    def tuned_as(self, method: str) -> str:
+        """Whose learning rate `method` runs at: its own, but a control (`rlsd+wrong_hint`) has that of its method where both
+        are compared, so that nothing differs but what the control takes away."""
+        base = method.split("+")[0]
+        return base if base in self.methods else method
+
+    def control_of(self, method: str) -> tuple[str, str] | None:
+        """(the method it is a control of, which control), or None. `wrong_hint` alone is GEAR's."""
+        base, plus, control = method.partition("+")
+        if not plus and base in CONTROLS:
+            base, control = "gear", base
+        return (base, control) if control and base in self.methods else None
+
     def tuning_jobs(self) -> list[Job]:
         if len(self.learning_rates) == 1:
             return []
         seeds = range(FIRST_TUNING_SEED, FIRST_TUNING_SEED + self.tuning_seeds)
-        return [Job(m, rate, s) for s in seeds for rate in self.learning_rates for m in self.methods]
+        tuned = [m for m in self.methods if self.tuned_as(m) == m]
+        return [Job(m, rate, s) for s in seeds for rate in self.learning_rates for m in tuned]
 
     def comparison_jobs(self, rates: dict[str, float]) -> list[Job]:
         return [Job(m, rates[m], s) for s in range(self.seeds) for m in self.methods]

@@ -69,12 +69,12 @@ def best_rates(plan: Plan, folder: Path, target: float) -> dict[str, float]:
     """Each method's learning rate: the highest area under the *training* curve over the tuning seeds."""
     if len(plan.learning_rates) == 1:
         return dict.fromkeys(plan.methods, plan.learning_rates[0])
-    areas: dict[str, dict[float, list[float]]] = {m: {} for m in plan.methods}
+    areas: dict[str, dict[float, list[float]]] = {}
     for job in plan.tuning_jobs():
-        areas[job.method].setdefault(job.learning_rate, []).append(
-            read_outcome(folder / "runs" / job.name, target).area
-        )
-    return {m: max(by_rate, key=lambda rate: mean(by_rate[rate])) for m, by_rate in areas.items()}
+        outcome = read_outcome(folder / "runs" / job.name, target)
+        areas.setdefault(job.method, {}).setdefault(job.learning_rate, []).append(outcome.area)
+    best = {m: max(by_rate, key=lambda rate: mean(by_rate[rate])) for m, by_rate in areas.items()}
+    return {m: best[plan.tuned_as(m)] for m in plan.methods}
 
 
 def summarise(plan: Plan, folder: Path, rates: dict[str, float], target: float) -> dict[str, Any]:
@@ -89,6 +89,7 @@ def summarise(plan: Plan, folder: Path, rates: dict[str, float], target: float) 
         reached = [o.steps_to_target for o in runs]
         row: dict[str, Any] = {
             "method": method,
+            "control_of": plan.control_of(method),
             "learning_rate": rates[method],
             "collapsed": sum(o.success < COLLAPSED for o in runs),
             "steps_to_target": sorted(reached, key=lambda s: math.inf if s is None else s)[len(reached) // 2],

@@ -7,11 +7,13 @@ import json
 import multiprocessing
 import os
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from gear_rl.compare.plan import Job, Plan
+from gear_rl.errors import GearError
 
 
 class Quiet:
@@ -26,8 +28,18 @@ class Quiet:
         yield
 
 
-def run_job(work: tuple[Plan, Job, Path]) -> Job:
-    """Train one job to its end, or go on where it was interrupted. Runs in a worker process."""
+def run_job(work: tuple[Plan, Job, Path]) -> tuple[Job, str | None]:
+    """Train one job to its end, or go on where it was interrupted; the job, and why it failed. Runs in a worker process."""
+    plan, job, parent = work
+    try:
+        _train(plan, job, parent / job.name)
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        return job, f"{type(error).__name__}: {error} ({last.filename}, line {last.lineno})"
+    return job, None
+
+
+def _train(plan: Plan, job: Job, path: Path) -> None:
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
@@ -35,17 +47,14 @@ def run_job(work: tuple[Plan, Job, Path]) -> Job:
     from gear_rl.run_folder import RunFolder
     from gear_rl.training import prepare, run
 
-    plan, job, parent = work
     config = plan.config(job.method, job.learning_rate, job.seed)
     task, model = prepare(config)
-    path = parent / job.name
     folder = RunFolder.open(path)[0] if (path / "config.json").is_file() else RunFolder.create(path, config.as_dict())
     began = time.time()
     run(config, folder, task, model, Quiet())
     seconds = path / "seconds.json"
     spent = json.loads(seconds.read_text()) if seconds.is_file() else 0.0
     seconds.write_text(json.dumps(spent + time.time() - began))
-    return job
 
 
 def is_finished(path: Path) -> bool:
@@ -54,7 +63,7 @@ def is_finished(path: Path) -> bool:
 
 
 def run_all(plan: Plan, jobs: list[Job], folder: Path, workers: int, told: Callable[[int, int, Job], None]) -> None:
-    """All jobs that are not finished yet. `told(done, of, job)` after each."""
+    """All jobs that are not finished yet. `told(done, of, job)` after each. One that fails does not stop the others."""
     runs = folder / "runs"
     runs.mkdir(exist_ok=True)
     left = [job for job in jobs if not is_finished(runs / job.name)]
@@ -63,6 +72,14 @@ def run_all(plan: Plan, jobs: list[Job], folder: Path, workers: int, told: Calla
         return
     os.environ["OMP_NUM_THREADS"] = "1"  # inherited: one core per worker, or the workers would fight over cores
     with multiprocessing.get_context("spawn").Pool(min(workers, len(left))) as pool:
-        for job in pool.imap_unordered(run_job, [(plan, job, runs) for job in left]):
+        failed = []
+        for job, why in pool.imap_unordered(run_job, [(plan, job, runs) for job in left]):
             done += 1
             told(done, len(jobs), job)
+            if why is not None:
+                failed.append(f"{job.name}: {why}")
+    if failed:
+        raise GearError(
+            f"{len(failed)} of {len(jobs)} runs failed; the others are kept. `gear compare --resume {folder}` tries these "
+            "again:\n  " + "\n  ".join(failed)
+        )

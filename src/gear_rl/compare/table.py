@@ -5,8 +5,6 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
-CONTROLS = {"shuffled_outcomes": "outcomes shuffled inside each group", "wrong_hint": "another problem's hint"}
-
 
 def _points(value: float) -> str:
     return f"{100 * value:+.1f}"
@@ -33,7 +31,8 @@ def text(summary: dict[str, Any]) -> str:
         "",
         f"{'method':19s} {'lr':7s} {'sampled':17s} {'greedy':>6s} {'area':>5s} {'vs ' + base}",
     ]
-    for row in summary["rows"]:
+    compared = [row for row in summary["rows"] if row["control_of"] is None]
+    for row in compared:
         cell = row["success"]
         low, high = (100 * x for x in cell["interval"])
         sampled = f"{100 * cell['mean']:4.1f} ({low:.1f}–{high:.1f})"
@@ -44,7 +43,7 @@ def text(summary: dict[str, Any]) -> str:
             line += f" {_points(cell['difference'])} ({low}…{high})"
         lines.append(line)
     lines.append("")
-    for row in summary["rows"]:
+    for row in compared:
         if row["method"] == base:
             continue
         said = verdict(row["success"], summary["smallest_p"])
@@ -56,15 +55,18 @@ def text(summary: dict[str, Any]) -> str:
         lines.append(f"{row['method']:19s} {said}{of_headroom}{collapsed}")
     if summary["headroom"]:
         lines.append(f"\nheadroom (oracle − {base}): {_points(summary['headroom']['success'])} points")
-    shares = {row["method"]: row["success"].get("share_of_headroom") for row in summary["rows"]}
-    for control, what in CONTROLS.items():
-        if shares.get(control) is not None:
-            lines.append(f"left with {what}: {100 * shares[control]:.0f} % of the headroom — distillation, not credit")
+    controlled = control_rows(summary)
+    if controlled:
+        lines.append(
+            "\nwhat is left without the outcomes, or with another problem's hint, is distillation or luck, not credit:"
+        )
+        lines.append(f"{'method':19s} {'as it is':15s} {'outcomes shuffled':19s} {'wrong hint':15s}")
+        lines += [
+            f"{name:19s} {own:15s} {shuffled:19s} {wrong:15s}".rstrip() for name, own, shuffled, wrong in controlled
+        ]
     first = summary["rows"][0]
     lines.append(f"compute: {first['rollouts']} rollouts per run for every method; seconds per run and extra passes:")
-    cost = [
-        f"{r['method']} {r['seconds']:.0f} s (+{r['extra_forwards']}f+{r['extra_backwards']}b)" for r in summary["rows"]
-    ]
+    cost = [f"{r['method']} {r['seconds']:.0f} s (+{r['extra_forwards']}f+{r['extra_backwards']}b)" for r in compared]
     for i in range(0, len(cost), 3):
         lines.append("  " + ", ".join(cost[i : i + 3]))
     if summary["smallest_p"] > 0.05:
@@ -80,6 +82,25 @@ def _wrapped(line: str) -> list[str]:
     return textwrap.wrap(line, 80, subsequent_indent=indent) if len(line) > 80 else [line]
 
 
+def control_rows(summary: dict[str, Any]) -> list[tuple[str, str, str, str]]:
+    """Each method that was also run under a control: name, and success (share of the headroom) as it is, with its outcomes
+    shuffled, and with a wrong hint; "" where that was not run."""
+
+    def said(row: dict[str, Any] | None) -> str:
+        if row is None:
+            return ""
+        share = row["success"].get("share_of_headroom")
+        return f"{100 * row['success']['mean']:.1f}" + ("" if share is None else f" ({100 * share:.0f} %)")
+
+    by_name = {row["method"]: row for row in summary["rows"]}
+    controls = {tuple(row["control_of"]): row for row in summary["rows"] if row["control_of"]}
+    names = [name for name in by_name if any(method == name for method, _ in controls)]
+    return [
+        (n, said(by_name[n]), said(controls.get((n, "shuffled_outcomes"))), said(controls.get((n, "wrong_hint"))))
+        for n in names
+    ]
+
+
 def markdown(summary: dict[str, Any]) -> str:
     base = summary["baseline"]
     lines = [
@@ -87,6 +108,8 @@ def markdown(summary: dict[str, Any]) -> str:
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in summary["rows"]:
+        if row["control_of"]:
+            continue
         cell = row["success"]
         low, high = (100 * x for x in cell["interval"])
         numbers = [f"{100 * row[m]['mean']:.1f}" for m in ("greedy", "reward", "area")]
@@ -108,4 +131,8 @@ def markdown(summary: dict[str, Any]) -> str:
             *against,
         ]
         lines.append("| " + " | ".join([*cells, f"{row['collapsed']}/{summary['plan']['seeds']}"]) + " |")
+    controlled = control_rows(summary)
+    if controlled:
+        lines += ["", "| method | as it is | outcomes shuffled | wrong hint |", "|---|---|---|---|"]
+        lines += ["| " + " | ".join(cells) + " |" for cells in controlled]
     return "\n".join(lines) + "\n"

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from torch import Tensor
+
 from gear_rl.assignment import Credit
 from gear_rl.baselines import shuffle_within_groups
 from gear_rl.errors import GearError, unknown_name
@@ -50,10 +52,19 @@ def _with_shuffled_outcomes(method: type[Method]) -> type[Method]:
 
         def assign(self, rollouts: Rollouts) -> Credit:
             key = rollout_keys(rollouts, _SEED)
-            keys = (key, hashed(key))  # one permutation for rewards and advantages
-            rewards = shuffle_within_groups(rollouts.rewards, rollouts, keys)
+            keys = (key, hashed(key))
+
+            def shuffled(outcomes: Tensor) -> Tensor:  # one permutation for all that was said about a rollout's outcome
+                return shuffle_within_groups(outcomes, rollouts, keys)
+
             given = rollouts.advantages
-            advantages = None if given is None else shuffle_within_groups(given, rollouts, keys)
-            return super().assign(replace(rollouts, rewards=rewards, advantages=advantages))
+            return super().assign(
+                replace(
+                    rollouts,
+                    rewards=shuffled(rollouts.rewards),
+                    advantages=None if given is None else shuffled(given),
+                    channels={name: shuffled(rewards) for name, rewards in rollouts.channels.items()},
+                )
+            )
 
     return Controlled
