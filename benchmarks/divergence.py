@@ -23,12 +23,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from divergence_peers import peers
 from torch import Tensor
 
 from gear_rl.scoring import Head, token_divergence
+from gear_rl.scoring.backends import fused
 from gear_rl.scoring.backends.problem import Problem
 
 VOCAB = 151_936  # Qwen3
@@ -191,6 +193,9 @@ def main() -> None:
             for n in tokens:
                 problem = draw(n, width, vocab, shared)
                 rows.append(evaluate("gear_rl fused" if ON_GPU else "gear_rl chunked", problem, ours(problem), ceiling))
+                if ON_GPU and n == tokens[0]:
+                    with patch.object(fused, "_gluon", lambda: False):
+                        rows.append(evaluate("gear_rl fused, portable kernel", problem, ours(problem), ceiling))
                 del problem
     problem = draw(tokens[0], widths[0], vocab, shared=True)
     rows.append(evaluate("gear_rl chunked, 256 MiB", problem, ours(problem, backend="chunked"), ceiling))

@@ -129,17 +129,19 @@ def trl_way(model: Any, rollouts: Rollouts) -> Callable[[], list[Any]]:
     return run
 
 
-def milliseconds(run: Callable[[], Any], repeats: int = 7) -> float:
-    """Median wall-clock time of one call, from the host's start to the device's end."""
-    times = []
-    for i in range(repeats + 2):
-        _synchronize()
-        began = time.perf_counter()
-        run()
-        _synchronize()
-        if i > 1:
-            times.append(1e3 * (time.perf_counter() - began))
-    return statistics.median(times)
+def milliseconds(ways: dict[str, Callable[[], Any]], repeats: int = 9) -> dict[str, float]:
+    """Median wall-clock time of one call, from the host's start to the device's end. The ways take turns: what slows the
+    machine down for a moment slows all of them."""
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for i in range(repeats + 3):
+        for name, run in ways.items():
+            _synchronize()
+            began = time.perf_counter()
+            run()
+            _synchronize()
+            if i > 2:
+                times[name].append(1e3 * (time.perf_counter() - began))
+    return {name: statistics.median(taken) for name, taken in times.items()}
 
 
 def peak(run: Callable[[], Any]) -> int | None:
@@ -205,7 +207,7 @@ def main() -> None:
             "TRL": trl_way(model, rollouts),
         }
         row: dict[str, Any] = {"prompts": prompts, "rollouts": prompts * GROUP}
-        row["ms"] = {name: milliseconds(run) for name, run in ways.items()}
+        row["ms"] = milliseconds(ways)
         row["peak_bytes"] = {name: peak(run) for name, run in ways.items()}
         row["ours_over"] = {name: row["ms"]["ours"] / ms for name, ms in row["ms"].items() if name != "ours"}
         rows.append(row)

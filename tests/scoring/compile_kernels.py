@@ -3,8 +3,10 @@
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon._runtime import GluonASTSource
 
-from gear_rl.scoring.backends import kernels, kernels_mixture
+from gear_rl.scoring.backends import kernels, kernels_hopper, kernels_mixture
 
 
 def build(kernel, capability, warps, stages, **constants):
@@ -28,6 +30,30 @@ def build(kernel, capability, warps, stages, **constants):
     made = triton.compile(
         source, target=GPUTarget("cuda", capability, 32), options={"num_warps": warps, "num_stages": stages}
     )
+    return made.asm["ptx"], made.metadata.shared
+
+
+def build_hopper(**constants):
+    """The Gluon kernel, whose descriptors carry the layout of shared memory."""
+
+    def described(rows):
+        layout = gl.NVMMASharedLayout.get_default_for([rows, kernels_hopper.BK.value], gl.bfloat16)
+        return f"tensordesc<bf16[{rows}, {kernels_hopper.BK.value}],{layout!r}>"
+
+    hidden, weight = described(kernels_hopper.BM.value), described(kernels_hopper.BN.value)
+    given = {
+        "HS": hidden,
+        "HT": hidden,
+        "WS": weight,
+        "WT": weight,
+        "PARTS": "*fp32",
+        "factor_s": "fp32",
+        "factor_t": "fp32",
+    }
+    kernel = kernels_hopper.divergence_kernel
+    signature = {n: "constexpr" if n in constants else given.get(n, "i32") for n in kernel.arg_names}
+    source = GluonASTSource(fn=kernel, signature=signature, constexprs=constants, attrs={})
+    made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
     return made.asm["ptx"], made.metadata.shared
 
 
@@ -56,6 +82,10 @@ for name, kernel, capability, stages, constants in (
         assert shared <= 227 << 10, (name, shared)
     else:
         assert "mma.sync" in ptx and shared <= 99 << 10, (name, shared)
+for shared_head in (True, False):
+    ptx, shared = build_hopper(SHARED=shared_head, RAGGED=not shared_head)
+    assert all(part in ptx for part in ("wgmma.mma_async", "cp.async.bulk.tensor", "setmaxnreg")), shared_head
+    assert shared <= 227 << 10, shared
 build(kernels.merge_kernel, 90, 4, 3, BR=4, BS=128, FORWARD=True)
 build(kernels.target_kernel, 90, 4, 3, BM=64, BK=64, HAS_BIAS=True, CAPPED=False)
 print("compiled")

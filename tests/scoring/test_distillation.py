@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -155,3 +156,28 @@ def test_the_trainable_head_is_the_models_own_parameter(model_and_tokenizer):
     head = trainable_head(model)
     assert head.weight is model.lm_head.weight and isinstance(head.weight, nn.Parameter)
     assert not Head.of(model).weight.requires_grad
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("options", HEADS, ids=str)
+@pytest.mark.parametrize("compared", CASES, ids=str)
+def test_on_a_gpu_in_16_bits(compared, options):
+    """Against float64 on the same rounded inputs: values as exact as float32 logits make them, gradients as bf16 holds them."""
+    results = []
+    for device, dtype in (("cpu", torch.float64), ("cuda", torch.bfloat16)):
+        hidden, teacher, head, other, upstream = problem(torch.bfloat16, n=70, width=16, vocab=150, **options)
+        leaf = [
+            t.detach().to(device, dtype).requires_grad_()
+            for t in (hidden, head.weight, head.bias)
+            if isinstance(t, torch.Tensor)
+        ]
+        own = replace(head, weight=leaf[1], bias=leaf[2] if len(leaf) == 3 else None)
+        fixed = replace(other, weight=other.weight.to(device, dtype))
+        value = distillation_divergence(leaf[0], own, teacher.to(device, dtype), fixed, compared, 0.7)
+        gradients = torch.autograd.grad((value * upstream.to(device, value.dtype)).sum(), leaf)
+        results.append([t.cpu().double() for t in (value, *gradients)])
+    exact, got = results
+    torch.testing.assert_close(got[0], exact[0], rtol=1e-3, atol=2e-4)
+    for one, two in zip(got[1:], exact[1:], strict=True):
+        assert (one - two).norm() < 1e-2 * two.norm()

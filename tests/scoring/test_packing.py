@@ -57,7 +57,7 @@ def test_rows_hold_what_each_reading_would_hold_alone(prompts, data):
     )
 
     # what a segment sees, token by token, by its context and itself
-    context_tokens = packed.context_places.split(packed.contexts) if packed.contexts else []
+    context_tokens = packed.context_places("cpu").split(packed.contexts) if packed.contexts else []
     by_start = {}
     for segment in packed.segments:
         places = context_tokens[segment.context].tolist() if segment.context >= 0 else []
@@ -76,17 +76,28 @@ def test_rows_hold_what_each_reading_would_hold_alone(prompts, data):
     reading = torch.tensor([i for i, count in enumerate(counts) for _ in range(count + 1)])
     token = torch.tensor([t for count in counts for t in range(count + 1)])
     for i, t, (state, position) in zip(
-        reading.tolist(), token.tolist(), packed.before(hidden, reading, token).tolist(), strict=True
+        reading.tolist(), token.tolist(), before(packed, hidden, reading, token).tolist(), strict=True
     ):
         assert position == len(readings[i]) + t - 1
         assert state == (readings[i][-1] if t == 0 else answers[i, t - 1])
 
     if kept is not None:  # a later part finds its prompts there
         later = Packed.of(readings, counts, "cpu", kept)
-        assert later.tokens == sum(counts) and later.context_places is None
+        assert later.tokens == sum(counts) and later.kept_keys == sum(later.contexts)
         hidden = torch.tensor([[t[0].tolist() for t in later.inputs(answers)]]).transpose(1, 2).float()
-        states = later.before(hidden, reading, token)
-        assert torch.equal(states, packed.before(torch.tensor([row, positions]).T[None].float(), reading, token))
+        states = before(later, hidden, reading, token)
+        assert torch.equal(states, before(packed, torch.tensor([row, positions]).T[None].float(), reading, token))
+
+    # and the keys that are copied for a segment are those it sees
+    if packed.tokens:
+        seen = [row[place] for place in packed.seen_places().tolist()]
+        assert packed.keys_seen == len(seen)
+        assert seen == [token for segment in packed.segments if segment.length for token in by_start[segment[:2]]]
+
+
+def before(packed, hidden, reading, token):
+    places = packed.places_before(reading, token)
+    return packed.states(hidden)[places]
 
 
 def test_flat():

@@ -94,8 +94,8 @@ def test_the_proof_finds_packed_rows_that_are_wrong(broken, monkeypatch):
 
         monkeypatch.setattr(packing.Packed, "inputs", inputs)
     elif broken == "off by one":
-        real = packing.Packed.before
-        monkeypatch.setattr(packing.Packed, "before", lambda self, hidden, *at: real(self, hidden.roll(1, 1), *at))
+        real = packing.Packed.states
+        monkeypatch.setattr(packing.Packed, "states", lambda self, hidden: real(self, hidden.roll(1, 1)))
     else:
         shift = 1 if broken == "sees its neighbour" else -1
         real = packed_attention.dense_attention
@@ -110,7 +110,10 @@ def test_the_proof_finds_packed_rows_that_are_wrong(broken, monkeypatch):
 
 
 def flash_by_hand(q, k, v, cum_q, cum_k, max_q, max_k, causal, scale):
-    """What the CUDA kernel computes: each query segment against its key segment, and the log-normalisers."""
+    """What the CUDA kernel computes: each query segment against its key segment, and the log-normalisers.
+
+    Causal means that the last query sees the last key.
+    """
     out, lse = torch.empty_like(q), torch.empty(q.shape[1], q.shape[0])
     k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], 1) for t in (k, v))
     bounds = list(zip(cum_q.tolist(), cum_q.tolist()[1:], cum_k.tolist(), cum_k.tolist()[1:], strict=False))
@@ -118,15 +121,17 @@ def flash_by_hand(q, k, v, cum_q, cum_k, max_q, max_k, causal, scale):
     for a, b, c, d in bounds:
         scores = torch.einsum("qhd,khd->hqk", q[a:b], k[c:d]) * (scale or q.shape[-1] ** -0.5)
         if causal:
-            scores = scores.masked_fill(torch.ones(b - a, d - c).triu(1).bool(), -torch.inf)
+            scores = scores.masked_fill(torch.ones(b - a, d - c).triu(1 + (d - c) - (b - a)).bool(), -torch.inf)
         out[a:b] = torch.einsum("hqk,khd->qhd", scores.softmax(-1), v[c:d])
         lse[:, a:b] = scores.logsumexp(-1)
     return out, lse
 
 
 @pytest.mark.parametrize("budget", [10_000, 60])
-def test_the_flash_form_joins_its_two_parts_rightly(monkeypatch, budget):
+@pytest.mark.parametrize("form", ["whole", "joined"])
+def test_both_flash_forms_attend_to_what_they_should(monkeypatch, form, budget):
     """The kernel itself needs CUDA; all around it is tested here, the kernel below."""
+    monkeypatch.setattr(packed_attention, "MOST_COPIED", 100 if form == "whole" else 0)
     monkeypatch.setattr(packed_attention, "_flash_serves", lambda q, k, v: True)
     monkeypatch.setattr(packed_attention, "_varlen", flash_by_hand)
     model, batch = tiny("qwen3"), rollouts(size=6)

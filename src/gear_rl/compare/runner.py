@@ -44,14 +44,21 @@ def _train(plan: Plan, job: Job, path: Path) -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    from gear_rl.run_folder import RunFolder
+    from gear_rl.run_folder import RunFolder, write_json
     from gear_rl.training import prepare, run
 
     config = plan.config(job.method, job.learning_rate, job.seed)
     task, model = prepare(config)
     folder = RunFolder.open(path)[0] if (path / "config.json").is_file() else RunFolder.create(path, config.as_dict())
     began = time.time()
+    before = path.parent / "before.json"  # the same model on the same problems in every run: evaluated once
+    if before.is_file() and not folder.evaluation.exists():
+        write_json(folder.evaluation, json.loads(before.read_text()))
     run(config, folder, task, model, Quiet())
+    if not before.is_file():
+        own = path / before.name  # not written in place: another worker may be doing the same
+        write_json(own, {"before": json.loads(folder.evaluation.read_text())["before"]})
+        os.replace(own, before)
     seconds = path / "seconds.json"
     spent = json.loads(seconds.read_text()) if seconds.is_file() else 0.0
     seconds.write_text(json.dumps(spent + time.time() - began))

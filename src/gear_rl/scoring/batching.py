@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from gear_rl.scoring.body import Ids
+from gear_rl.scoring.packed_attention import MOST_COPIED
 
 CPU_TOKENS = 8192  # enough to keep the cores busy
 MOST_TOKENS = 65_536  # enough to keep a large GPU busy
@@ -35,8 +36,9 @@ def token_budget(config: Any, device: torch.device, dtype: torch.dtype) -> int:
 def bytes_per_token(config: Any, dtype: torch.dtype) -> int:
     """Upper bound of what one token holds during a forward pass without gradients: the tensors of one layer.
 
-    Residual and norms (some in float32), queries, keys, values and attention outputs, and the feed-forward's inner
-    states, as if all were alive at once; of a mixture of experts those that a token goes to.
+    Residual and norms (some in float32), queries, keys, values and attention outputs, the copies of keys and values that
+    packed attention makes, and the feed-forward's inner states, as if all were alive at once; of a mixture of experts those
+    that a token goes to.
     """
     width = config.hidden_size
     heads = getattr(config, "num_attention_heads", None) or 0
@@ -45,7 +47,8 @@ def bytes_per_token(config: Any, dtype: torch.dtype) -> int:
     inner = getattr(config, "intermediate_size", None) or 4 * width
     experts = getattr(config, "num_experts_per_tok", None) or 0
     inner = max(inner, experts * (getattr(config, "moe_intermediate_size", None) or inner))
-    return dtype.itemsize * (6 * width + 4 * (heads + key_heads) * head_width + 4 * inner) + 12 * width
+    copied = 2 * MOST_COPIED * key_heads * head_width
+    return dtype.itemsize * (6 * width + 4 * (heads + key_heads) * head_width + copied + 4 * inner) + 12 * width
 
 
 @dataclass(frozen=True)

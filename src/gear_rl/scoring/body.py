@@ -47,14 +47,19 @@ def rounds(model: nn.Module) -> bool:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """No dropout, no gradients, and the caller's mode restored: scoring must not move the random state."""
-    was_training = model.training
-    model.eval()
+    """No dropout, no gradients, and every module's mode restored: scoring must not move the random state.
+
+    Past `nn.Module.__setattr__`: of a small model, `eval()` and `train()` cost as much as a tenth of a scoring pass.
+    """
+    training = [module for module in model.modules() if module.training]
+    for module in training:
+        vars(module)["training"] = False
     try:
         with torch.no_grad():
             yield
     finally:
-        model.train(was_training)
+        for module in training:
+            vars(module)["training"] = True
 
 
 def plain_logprobs(model: Any, prompts: Ids, completions: Ids, action_mask: Tensor, temperature: float) -> Tensor:

@@ -50,8 +50,7 @@ def dense_attention(packed: Packed, q: Tensor, k: Tensor, v: Tensor, scale: floa
 def _blocks(packed: Packed, window: int | None) -> tuple[list[_Block], Tensor]:
     """The calls to make; and for every token of the row, where its output stands among theirs."""
     context_start = [0, *accumulate(packed.contexts)]
-    in_row = packed.context_places is not None
-    context_places = packed.context_places if packed.context_places is not None else torch.arange(context_start[-1])
+    context_places = packed.context_places("cpu")
     place = torch.empty(packed.tokens, dtype=torch.long)
     blocks, done = [], 0
     for together in _together([segment for segment in packed.segments if segment.length]):
@@ -63,7 +62,7 @@ def _blocks(packed: Packed, window: int | None) -> tuple[list[_Block], Tensor]:
         allowed = seen[:, None] & (key <= position)
         if window is not None:
             allowed &= key > position - window
-        source = start + key - before + (0 if in_row else len(context_places))
+        source = packed.kept_keys + start + key - before
         if len(context_places):
             in_context = context_places[(seen_from + key).clamp(max=len(context_places) - 1)]
             source = torch.where(key < before, in_context, source)

@@ -1,10 +1,12 @@
 """Attention for packed rows: a segment sees its context and itself, nothing else.
 
 Plugged into transformers' attention interface for the length of one forward pass, so it serves every model that goes
-through that interface. Two forms of the same sum:
+through that interface. Three forms of the same sum:
 
-    flash   CUDA, 16 bits. Attention to the context and attention to oneself, each by a variable-length flash kernel
-            without any mask, joined by their normalisers:
+    whole   CUDA, 16 bits. What each segment sees is copied together, and one variable-length flash kernel does all
+            segments: the fewest launches. Taken while the copies stay small (`MOST_COPIED`).
+    joined  CUDA, 16 bits, long contexts. Attention to the context and attention to oneself, each by a variable-length
+            flash kernel without copies for every segment, joined by their normalisers:
                 o = (1 − s) o_self + s o_context,    s = sigmoid(lse_context − lse_self)
     dense   everywhere else, and for sliding windows: what a segment sees is gathered and masked (`dense_attention`).
 """
@@ -23,6 +25,8 @@ from gear_rl.scoring.dense_attention import dense_attention
 from gear_rl.scoring.packing import Packed
 
 NAME = "gear_rl_packed"
+MOST_COPIED = 4
+"""keys that the whole form may copy, over the tokens of the row"""
 _UNKNOWN_TERMS = ("softcap", "s_aux", "position_bias")  # what some families add to attention, and this does not
 
 _row: ContextVar[Packed] = ContextVar("gear_rl_packed_row")
@@ -73,23 +77,28 @@ def _attention(
         t[0].transpose(0, 1).to(value.dtype) for t in (query, key, value)
     )  # as autocast would: the values' dtype
     window = sliding_window if sliding_window is not None and sliding_window < packed.longest else None
-    flash = window is None and _flash_serves(q, k, v)
-    if flash or packed.kept is not None:
+    if "form" not in packed.scratch:  # the same in every layer, windows apart
+        few = packed.keys_seen <= MOST_COPIED * packed.tokens
+        packed.scratch["form"] = ("whole" if few else "joined") if _flash_serves(q, k, v) else "dense"
+    form = packed.scratch["form"] if window is None else "dense"
+    if packed.kept is not None or form == "joined":
         seen_k, seen_v = _contexts(packed, k, v, layer=len(windows))
-    if flash:
-        return _flash(packed, q, k, v, seen_k, seen_v, scaling)[None], None
-    if packed.context_places is None:
+    if form == "joined":
+        return _joined(packed, q, k, v, seen_k, seen_v, scaling)[None], None
+    if packed.kept_keys:
         k, v = torch.cat([seen_k, k]), torch.cat([seen_v, v])
-    return dense_attention(packed, q, k, v, scaling, window)[None], None
+    whole = form == "whole"
+    out = _whole(packed, q, k, v, scaling) if whole else dense_attention(packed, q, k, v, scaling, window)
+    return out[None], None
 
 
 def _contexts(packed: Packed, k: Tensor, v: Tensor, layer: int) -> tuple[Tensor, Tensor]:
     """Keys and values of all contexts, one after the other: (C, H', d) each. `layer`: layers are told apart by turn."""
-    if packed.context_places is None:
+    if packed.kept_keys:
         assert packed.kept is not None
         return packed.kept.keys_values[layer]
     if "places" not in packed.scratch:
-        packed.scratch["places"] = packed.context_places.to(packed.device)
+        packed.scratch["places"] = packed.context_places(packed.device)
     seen_k, seen_v = k[packed.scratch["places"]], v[packed.scratch["places"]]
     if packed.kept is not None:
         number = [number for number, _ in packed.prompts]
@@ -112,13 +121,25 @@ def _flash_serves(q: Tensor, k: Tensor, v: Tensor) -> bool:
     )
 
 
-def _flash(
+def _whole(packed: Packed, q: Tensor, k: Tensor, v: Tensor, scale: float | None) -> Tensor:
+    """q (N, H, d) of the row, k and v (N, H', d) with kept contexts before it → (N, H, d)."""
+    if "whole" not in packed.scratch:
+        lengths = [segment.length for segment in packed.segments if segment.length]
+        seen = [segment.position + segment.length for segment in packed.segments if segment.length]
+        cum_q, cum_k = (_cumulative(packed, each) for each in (lengths, seen))
+        packed.scratch["whole"] = packed.seen_places(), cum_q, cum_k, max(lengths), max(seen)
+    places, cum_q, cum_k, longest, most_seen = packed.scratch["whole"]
+    seen_k, seen_v = k.index_select(0, places), v.index_select(0, places)
+    return _varlen(q, seen_k, seen_v, cum_q, cum_k, longest, most_seen, True, scale)[0]
+
+
+def _joined(
     packed: Packed, q: Tensor, k: Tensor, v: Tensor, seen_k: Tensor, seen_v: Tensor, scale: float | None
 ) -> Tensor:
     """q (N, H, d) and k, v (N, H', d) of the row; seen_k, seen_v (C, H', d) of its contexts → (N, H, d)."""
-    if "bounds" not in packed.scratch:
-        packed.scratch["bounds"] = _bounds(packed)
-    segments, longest, behind, most, contexts, longest_context = packed.scratch["bounds"]
+    if "joined" not in packed.scratch:
+        packed.scratch["joined"] = _bounds(packed)
+    segments, longest, behind, most, contexts, longest_context = packed.scratch["joined"]
     out, lse = _varlen(q, k, v, segments, segments, longest, longest, True, scale)
     if (first := packed.followers) < len(q):
         seen, lse_seen = _varlen(q[first:], seen_k, seen_v, behind, contexts, most, longest_context, False, scale)
@@ -130,7 +151,7 @@ def _flash(
 def _varlen(
     q: Tensor, k: Tensor, v: Tensor, cum_q: Tensor, cum_k: Tensor, max_q: int, max_k: int, causal: bool, scale: float | None
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """→ output (N, H, d) and log-normalisers (H, N)."""
+    """→ output (N, H, d) and log-normalisers (H, N). Causal: the last query sees the last key."""
     out, lse, *_ = torch.ops.aten._flash_attention_forward(
         q, k, v, cum_q, cum_k, max_q, max_k, 0.0, causal, False, scale=scale
     )
@@ -147,14 +168,15 @@ def _bounds(packed: Packed) -> tuple[Tensor, int, Tensor, int, Tensor, int]:
         if segment.context >= 0:
             behind[segment.context] += segment.length
 
-    def cumulative(lengths: list[int]) -> Tensor:
-        return torch.tensor([0, *lengths]).cumsum(0).to(packed.device, torch.int32)
-
     return (
-        cumulative(alone),
+        _cumulative(packed, alone),
         max(alone),
-        cumulative(behind),
+        _cumulative(packed, behind),
         max(behind),
-        cumulative(packed.contexts),
+        _cumulative(packed, packed.contexts),
         max(packed.contexts),
     )
+
+
+def _cumulative(packed: Packed, lengths: list[int]) -> Tensor:
+    return torch.tensor([0, *lengths]).cumsum(0).to(packed.device, torch.int32)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
@@ -51,14 +52,16 @@ class Packed:
     segments: list[Segment]
     contexts: list[int]
     """length of each context; segments with the same one are neighbours, and come in this order"""
-    context_places: Tensor | None
-    """(C,) places in the row of all contexts' tokens, one after the other; None where they are in `kept`"""
+    context_runs: list[list[tuple[int, int]]]
+    """per context: the first and the number of its tokens, piece by piece, among the keys"""
+    kept_keys: int
+    """tokens whose keys are in `kept`. Among the keys they come first, before those of the row; 0: all are in the row"""
     followers: int
     """place of the first token that has a context: all after it have one too"""
     prompt_ids: Tensor
     """(A,) ids of all nodes …"""
-    prompt_places: Tensor
-    """(A,) … and their places in the row"""
+    prompt_runs: list[tuple[int, int]]
+    """… and their places in the row: the first of each node, and its length"""
     ends: list[int]
     """per reading: place of the last token of its prompt, or the number of its prompt in `kept`"""
     starts: list[int]
@@ -104,13 +107,16 @@ class Packed:
         numbers = {node: number for number, node in enumerate(contexts)}
         lasts = [start + len(tokens) - 1 for start, tokens in zip(node_starts, tree.tokens, strict=True)]
         runs = [(start, len(tokens)) for start, tokens in zip(node_starts, tree.tokens, strict=True)]
+        lengths = list(contexts.values())
+        in_kept = [[(end - length, length)] for end, length in zip(accumulate(lengths), lengths, strict=True)]
         return cls(
             segments=segments,
-            contexts=list(contexts.values()),
-            context_places=None if read else _runs([runs[node] for end in contexts for node in tree.path(end)]),
+            contexts=lengths,
+            context_runs=in_kept if read else [[runs[node] for node in tree.path(end)] for end in contexts],
+            kept_keys=sum(lengths) if read else 0,
             followers=followers,
             prompt_ids=flat([] if read else tree.tokens),
-            prompt_places=_runs([] if read else runs),
+            prompt_runs=[] if read else runs,
             ends=[numbers[node] if read else lasts[node] for node in node_of],
             starts=starts,
             counts=counts,
@@ -128,31 +134,58 @@ class Packed:
         """The longest reading, prompt and answer."""
         return max(segment.position + segment.length for segment in self.segments)
 
+    @property
+    def keys_seen(self) -> int:
+        """Tokens that all segments see, each counted as often as it is seen by another one."""
+        return sum(segment.position + segment.length for segment in self.segments if segment.length)
+
+    def seen_places(self) -> Tensor:
+        """Places of those tokens among the keys, segment by segment."""
+        seen: list[tuple[int, int]] = []
+        for segment in self.segments:
+            if segment.length:
+                seen += self.context_runs[segment.context] if segment.context >= 0 else []
+                seen.append((self.kept_keys + segment.start, segment.length))
+        return _runs(seen, self.device)
+
+    def context_places(self, device: Any) -> Tensor:
+        """Places of all contexts' tokens among the keys, one context after the other: (C,)"""
+        return _runs([run for runs in self.context_runs for run in runs], device)
+
     # ------------------------------------------------------------------------------------------ in and out
     def inputs(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Ids and positions of the row, each (1, N). `ids` (n, T) holds the answers: of reading i, row i modulo n."""
         row = torch.empty(self.tokens, dtype=torch.long, device=self.device)
-        row[self.prompt_places.to(self.device)] = self.prompt_ids.to(self.device)
-        answers = _runs([(i % len(ids) * ids.shape[1], count) for i, count in enumerate(self.counts)])
-        places = _runs(list(zip(self.starts, self.counts, strict=True)))
-        row[places.to(self.device)] = ids.flatten()[answers.to(self.device)]
-        positions = _runs([(segment.position, segment.length) for segment in self.segments])
-        return row[None], positions.to(self.device)[None]
+        row[_runs(self.prompt_runs, self.device)] = self.prompt_ids.to(self.device)
+        answers = [(i % len(ids) * ids.shape[1], count) for i, count in enumerate(self.counts)]
+        places = list(zip(self.starts, self.counts, strict=True))
+        row[_runs(places, self.device)] = ids.flatten()[_runs(answers, self.device)]
+        positions = _runs([(segment.position, segment.length) for segment in self.segments], self.device)
+        return row[None], positions[None]
 
-    def before(self, hidden: Tensor, reading: Tensor, token: Tensor) -> Tensor:
-        """`hidden` (1, N, D) of the row → the states *before* token `token[i]` of answer `reading[i]`: (M, D).
+    def places_before(self, reading: Tensor, token: Tensor) -> Tensor:
+        """Where `before` finds the state before token `token[i]` of answer `reading[i]`: (M,) of both.
 
         Before the first token stands the end of the prompt, which all answers to it share.
         """
-        states, offset = hidden[0], 0
-        if self.kept is not None and self.context_places is None:
+        ends, starts = torch.tensor([self.ends, self.starts]).to(self.device)
+        return torch.where(token == 0, ends[reading], starts[reading] + (token - 1 + self.kept_ends))
+
+    @property
+    def kept_ends(self) -> int:
+        """How many states of kept prompts stand before those of the row."""
+        return 0 if not self.kept_keys or self.kept is None or self.kept.ends is None else len(self.kept.ends)
+
+    def states(self, hidden: Tensor) -> Tensor:
+        """`hidden` (1, N, D) of the row → what `places_before` points into."""
+        states = hidden[0]
+        if self.kept is None:
+            return states
+        if self.kept_keys:
             assert self.kept.ends is not None
-            states, offset = torch.cat([self.kept.ends, states]), len(self.kept.ends)
-        elif self.kept is not None:
-            self.kept.ends = states[[last for _, last in self.prompts]]
-        ends, starts = torch.tensor(self.ends), torch.tensor(self.starts) + offset
-        places = torch.where(token == 0, ends[reading], starts[reading] + token - 1)
-        return states[places.to(self.device)]
+            return torch.cat([self.kept.ends, states])
+        self.kept.ends = states[[last for _, last in self.prompts]]
+        return states
 
 
 def _tree(prompts: Sequence[list[int]]) -> tuple[PromptTree, list[int]]:
@@ -166,13 +199,23 @@ def _tree(prompts: Sequence[list[int]]) -> tuple[PromptTree, list[int]]:
     return tree, [tree.ends[number[id(prompt)]] for prompt in prompts]
 
 
-def _runs(runs: Sequence[tuple[int, int]]) -> Tensor:
-    """(first, length) of each run → first, first + 1, … of all of them, one after the other. (N,)"""
-    if not runs:
-        return torch.empty(0, dtype=torch.long)
-    first, length = torch.tensor(runs).unbind(1)
-    before = length.cumsum(0) - length
-    return torch.arange(int(length.sum())) + (first - before).repeat_interleave(length)
+def _runs(runs: Sequence[tuple[int, int]], device: Any) -> Tensor:
+    """(first, length) of each run → first, first + 1, … of all of them, one after the other. (N,) on `device`
+
+    A cumulative sum of steps: 1 inside a run, a jump where one begins. `repeat_interleave` would wake torch's whole thread
+    pool on a CPU, which takes milliseconds where other processes hold some of the cores.
+    """
+    begins, jumps, total, last = [], [], 0, 0
+    for first, length in runs:
+        if length:
+            begins.append(total)
+            jumps.append(first - last)
+            total, last = total + length, first + length - 1
+    steps = torch.ones(total, dtype=torch.long, device=device)
+    if total:
+        where, jump = torch.tensor([begins, jumps]).to(device)
+        steps[where] = jump
+    return steps.cumsum(0)
 
 
 def flat(rows: Ids) -> Tensor:

@@ -30,14 +30,14 @@ class Asked:
     counts: list[int]
     """(n,) tokens to read of each: up to the last wanted one, without it"""
     rollout: Tensor
-    """(N,) on the CPU: of each wanted token its row …"""
+    """(N,) on the model's device: of each wanted token its row …"""
     token: Tensor
     """(N,) … and its column"""
 
     @classmethod
     def of(cls, ids: Tensor, mask: Tensor) -> Asked:
         """`ids` (n, T) on any device; `mask` (n, T) on the CPU, at least one True a row."""
-        return cls(ids, last_wanted(mask), *mask.nonzero(as_tuple=True))
+        return cls(ids, last_wanted(mask), *mask.nonzero().T.contiguous().to(ids.device))
 
 
 def last_wanted(mask: Tensor) -> list[int]:
@@ -56,6 +56,8 @@ def _read_packed(
     body: Any, sides: list[Ids], asked: Asked, kept: KeptPrompts | None = None
 ) -> tuple[Packed, list[Tensor]]:
     packed = Packed.of([p for side in sides for p in side], asked.counts * len(sides), asked.ids.device, kept)
+    # before the body runs: a copy to the device waits for all that is under way there
+    places = [packed.places_before(asked.rollout + i * len(side), asked.token) for i, side in enumerate(sides)]
     if packed.tokens:
         ids, positions = packed.inputs(asked.ids)
         with packed_attention(body.config, packed):
@@ -63,19 +65,21 @@ def _read_packed(
     else:  # nothing is left to read: the ends of kept prompts predict all there is
         assert kept is not None and kept.ends is not None
         hidden = kept.ends[None, :0]
-    return packed, [packed.before(hidden, asked.rollout + i * len(side), asked.token) for i, side in enumerate(sides)]
+    states = packed.states(hidden)
+    return packed, [states[place] for place in places]
 
 
 def read_padded(body: Any, prompts: Ids, asked: Asked) -> Tensor:
     """The states before the wanted tokens: (N, D)."""
     device, lengths = asked.ids.device, torch.tensor(list(map(len, prompts)))
+    places = lengths.to(device)[asked.rollout] + asked.token - 1
     width = int((lengths + torch.tensor(asked.counts)).max())
     rows = torch.tensor([prompt + [0] * (width - len(prompt)) for prompt in prompts]).to(device)  # padding: never seen
     column = torch.arange(width) - lengths[:, None]
     answer = ((column >= 0) & (column < asked.ids.shape[1])).to(device)
     rows = torch.where(answer, asked.ids.gather(1, column.clamp(0, asked.ids.shape[1] - 1).to(device)), rows)
     hidden = body(input_ids=rows, use_cache=False).last_hidden_state
-    return hidden[asked.rollout.to(device), (lengths[asked.rollout] + asked.token - 1).to(device)]
+    return hidden[asked.rollout, places]
 
 
 # ---------------------------------------------------------------------------------------------- proof

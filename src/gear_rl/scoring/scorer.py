@@ -25,6 +25,7 @@ from gear_rl.scoring.batching import Batch, packed_batches, padded_batches, toke
 from gear_rl.scoring.body import Ids, body_of, evaluating, plain_logprobs, rounds, unwrapped
 from gear_rl.scoring.checks import checked
 from gear_rl.scoring.divergence import token_divergence
+from gear_rl.scoring.fused_norms import fused, provable_norms
 from gear_rl.scoring.head import Head
 from gear_rl.scoring.packing import KeptPrompts
 from gear_rl.scoring.reading import Asked, read_packed, read_padded, why_not_packed
@@ -66,6 +67,7 @@ class Scorer:
         """why this model's prompts cannot be shared, once that was looked into"""
         self._body = body_of(self.model)
         self._proven = False
+        self._norms: list[nn.Module] | None = None
 
     def score(
         self,
@@ -113,15 +115,20 @@ class Scorer:
         ids, mask, counts = checked(self._body, prompts, completions, action_mask)
         names = [name for name in SIGNALS if _LOOKS_AT[name] <= sides_given]
         signals = {name: torch.zeros(mask.shape, device=ids.device) for name in names}
-        with evaluating(self.model):
-            heads = {}
-            for side in prompts:
-                with self._weights_of(side, teacher):  # a head keeps the tensors it was made from after the swap back
-                    heads[side] = Head.of(self.model)
+        if self._norms is None:
+            self._norms = provable_norms(self._body) if ids.is_cuda else []
+        with evaluating(self.model), fused(self._norms):
+            heads: dict[str, Head] = {}
+            for sides in passes:
+                with self._weights_of(
+                    sides[0], teacher
+                ):  # a head keeps the tensors it was made from after the swap back
+                    heads |= dict.fromkeys(sides, Head.of(self.model))
             packed, batches = self._batches([[prompts[side] for side in sides] for sides in passes], counts)
             for batch in batches:
                 rows = torch.tensor(batch.rows)
                 asked = Asked.of(ids[rows.to(ids.device)], mask[rows])
+                at = rows.to(ids.device)[asked.rollout] * mask.shape[1] + asked.token
                 states: dict[str, Tensor] = {}
                 for i, sides in enumerate(passes):
                     kept[i] = KeptPrompts() if batch.first else kept[i]
@@ -130,7 +137,6 @@ class Scorer:
                         memory = kept[i] if batch.more or not batch.first else None
                         states |= zip(sides, self._hidden(of_sides, asked, packed, memory), strict=True)
                 student, teaching = next(iter(states)), list(states)[-1]  # the same one, where one side is read
-                at = (rows[asked.rollout] * mask.shape[1] + asked.token).to(ids.device)
                 result = token_divergence(
                     states[student].to(heads[student].weight.dtype),
                     states[teaching].to(heads[teaching].weight.dtype),

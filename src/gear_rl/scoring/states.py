@@ -25,7 +25,7 @@ def states_before(
     known: dict[tuple[int, ...], list[int]] = {}
     prompts = [known.setdefault(tuple(prompt), prompt) for prompt in prompts]  # equal ones as one object: read once
     ids, mask, counts = checked(scorer._body, {"reader": prompts}, completions, action_mask)
-    place = (mask.flatten().cumsum(0) - 1).view(mask.shape)  # of each True among all
+    place = (mask.flatten().cumsum(0) - 1).view(mask.shape).to(ids.device)  # of each True among all
     states: Tensor | None = None
     with evaluating(scorer.model), teacher.in_place() if teacher is not None else nullcontext():
         packed, batches = scorer._batches([[prompts]], counts)
@@ -38,7 +38,7 @@ def states_before(
             (read,) = scorer._hidden([[prompts[row] for row in batch.rows]], asked, packed, memory)
             if states is None:
                 states = read.new_empty(int(mask.sum()), read.shape[1])
-            states[place[rows[asked.rollout], asked.token].to(states.device)] = read
+            states[place[rows.to(ids.device)[asked.rollout], asked.token]] = read
     if states is None:  # nothing is asked for
         weight = scorer._body.get_input_embeddings().weight
         return weight.new_empty(0, weight.shape[1])

@@ -37,7 +37,10 @@ class Tiles:
     per_split: int = 12
     """vocabulary tiles of one program. Fixed whatever N, so a token's bits do not depend on its batch"""
     group: int = 16
+    """token blocks that walk through the vocabulary side by side"""
     tma: bool = True
+    hopper: bool = False
+    """`kernels_hopper` instead of `kernels`: its tiles are 192 × 128 × 64, its warps and stages its own"""
 
 
 def why_not(problem: Problem) -> str | None:
@@ -95,10 +98,13 @@ def _vocab_state(problem: Problem, tiles: Tiles | None) -> VocabState:
     merged = max(1, 512 // slices)  # tokens per program of the merge
     for start in range(0, n, rows):
         block = launch.rows(start, min(start + rows, n))
-        kernels.divergence_kernel[(block.programs,)](
-            *block.sources(), *block.biases(), parts, *block.numbers(), **block.flags(), FORWARD=forward,
-            num_warps=tiles.warps, num_stages=tiles.stages,
-        )  # fmt: skip
+        if tiles.hopper:
+            block.run_on_hopper(parts)
+        else:
+            kernels.divergence_kernel[(block.programs,)](
+                *block.sources(), *block.biases(), parts, *block.numbers(), **block.flags(), FORWARD=forward,
+                num_warps=tiles.warps, num_stages=tiles.stages,
+            )  # fmt: skip
         kernels.merge_kernel[(-(-block.n // merged),)](
             parts, out[:, start:], block.n, splits, n, BR=merged, BS=slices, FORWARD=forward, num_warps=4
         )
@@ -118,7 +124,7 @@ def _jensen_shannon(problem: Problem, log_norm_s: Tensor, log_norm_t: Tensor) ->
         return total
     from gear_rl.scoring.backends import kernels, kernels_mixture
 
-    launch = _Launch.of(problem, kernels.INTERPRETED)
+    launch = _Launch.of(problem, kernels.INTERPRETED, choose_tiles(problem, kernels.INTERPRETED, portable=True))
     rows = launch.rows_each(bytes_per_row=4 * launch.splits)
     for start in range(0, n, rows):
         block = launch.rows(start, min(start + rows, n))
@@ -131,7 +137,8 @@ def _jensen_shannon(problem: Problem, log_norm_s: Tensor, log_norm_t: Tensor) ->
     return total
 
 
-def choose_tiles(problem: Problem, interpreted: bool) -> Tiles:
+def choose_tiles(problem: Problem, interpreted: bool, portable: bool = False) -> Tiles:
+    """`portable`: not those of `kernels_hopper`."""
     tensors = (problem.student_hidden, problem.teacher_hidden, problem.student_head.weight, problem.teacher_head.weight)
     # A TMA descriptor wants 16-byte alignment of the first element and of every row.
     tma = all(t.data_ptr() % 16 == 0 and t.stride(0) * t.element_size() % 16 == 0 for t in tensors)
@@ -139,9 +146,22 @@ def choose_tiles(problem: Problem, interpreted: bool) -> Tiles:
         return Tiles(rows=16, columns=32, depth=32, warps=4, stages=2, per_split=3, group=2, tma=tma)
     major, shared_memory = _device_limits(problem.student_hidden.device)
     if tma and major >= 9 and shared_memory >= 200 << 10 and _has("triton.tools.tensor_descriptor"):
+        heads = problem.student_head, problem.teacher_head
+        plain = "forward_kl" not in problem.extra and all(h.bias is None and h.softcap is None for h in heads)
+        if plain and not portable and major == 9 and _gluon():
+            return Tiles(rows=192, per_split=9, group=8, hopper=True)
         return Tiles(stages=4, group=16) if problem.shared else Tiles(stages=3, group=8)
     # Separate heads load four tiles a step instead of three: smaller ones, or the registers spill.
     return Tiles(rows=128 if problem.shared else 64, depth=32, stages=3, tma=False)
+
+
+@functools.cache
+def _gluon() -> bool:
+    """Whether this Triton has the Gluon that `kernels_hopper` is written in."""
+    import triton
+
+    version = tuple(int(part) for part in triton.__version__.split(".")[:2])
+    return version >= (3, 6) and _has("triton.experimental.gluon")
 
 
 @functools.cache
@@ -225,6 +245,27 @@ class _Launch:
         return [TensorDescriptor.from_tensor(t, [rows, depth]) for t in hidden] + [
             TensorDescriptor.from_tensor(t, [columns, depth]) for t in weights
         ]
+
+    def run_on_hopper(self, parts: Tensor) -> None:
+        from triton.experimental.gluon import language as gl
+        from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+        from gear_rl.scoring.backends import kernels_hopper as kernels
+
+        def described(tensor: Tensor, rows: int) -> TensorDescriptor:
+            shape = [rows, kernels.BK.value]
+            dtype = gl.bfloat16 if tensor.dtype == torch.bfloat16 else gl.float16
+            return TensorDescriptor.from_tensor(tensor, shape, gl.NVMMASharedLayout.get_default_for(shape, dtype))
+
+        head, device = self.problem.student_head, self.problem.student_hidden.device
+        programs = min(self.programs, torch.cuda.get_device_properties(device).multi_processor_count)
+        kernels.divergence_kernel[(programs,)](
+            *(described(hidden, kernels.BM.value) for hidden, _ in self.sides),
+            *(described(head.weight[: head.size], kernels.BN.value) for _, head in self.sides),
+            parts, self.n, head.size, head.width, self.splits, self.tiles.per_split, self.tiles.group,
+            *(self.factors(head)[1] for _, head in self.sides),
+            SHARED=self.problem.shared, RAGGED=head.size % kernels.BN.value != 0, num_warps=4,
+        )  # fmt: skip
 
     def biases(self) -> list[Tensor]:
         """Where there is none, the weight stands in; it is not read."""
