@@ -2,12 +2,14 @@
 
 import json
 import random
+from typing import ClassVar
 
 import pytest
 import torch
 from chat_server import message, serving
 
 from gear_rl.cli import main
+from gear_rl.commands.eval_report import show_check
 from gear_rl.endpoint import Endpoint
 from gear_rl.errors import GearError
 from gear_rl.evaluate import plan, run_evaluation, with_ids
@@ -213,6 +215,26 @@ def test_a_dialogue_with_tools_through_an_endpoint():
     assert "malformed tool call" in last["messages"][-1]["content"]
 
 
+def test_calls_that_a_server_set_apart_come_back_as_the_models_own_words(workshop):
+    """`transformers serve` parses the embedded model's calls, and drops what was said beside one from its history."""
+    row = {**workshop.rows("test", 1)[0], "id": "a"}
+    gold = [turn.split(" <end>")[0] for turn in workshop.reference(row).split("<bot> ")]
+
+    def parsed(body):
+        said = gold[sum(m["role"] == "assistant" for m in body["messages"])].split()
+        if said[0] == "answer":
+            return message(" ".join(said))
+        function = {"name": said[0], "arguments": json.dumps({"part": said[1]})}
+        return message("well", tool_calls=[{"id": "x", "type": "function", "function": function}])
+
+    with serving(parsed) as server:
+        transcript, _ = converse(
+            Endpoint(server.url, "m"), workshop, Job(row, row["prompt"], "greedy", 0, 0.0, 1.0, 0), {}
+        )
+    assert transcript.turns[0] == f"well {gold[0]}" and workshop.verdict(row, transcript).success
+    assert server.requests[1]["messages"][1] == {"role": "assistant", "content": f"well {gold[0]}"}
+
+
 def test_an_endpoint_that_fails_keeps_what_was_sampled(tmp_path):
     class Echo(SingleTurn):
         def rows(self, split, count, seed=0):
@@ -230,6 +252,7 @@ def test_an_endpoint_that_fails_keeps_what_was_sampled(tmp_path):
         assert len(folder.samples) == 3
         summary = run_evaluation(EndpointPlayer(endpoint, {}, 3), task, jobs_of(task), folder)
     assert summary["greedy"]["success"] == 1.0 and summary["speed"]["samples"] == 3
+    assert summary["speed"]["judged"] == 3 and summary["speed"]["judging_seconds"] > 0
 
 
 def test_seeds_make_endpoint_samples_differ_and_repeat():
@@ -256,6 +279,61 @@ def test_check_finds_a_judge_that_is_wrong():
     assert (check.problems, check.gold_right, check.empty_right, check.trivially_passable) == (4, 3, 2, 1)
     assert not check.passed and len(check.failures) == 2
     assert "a: the gold answer is judged wrong" in check.failures[0] and "b: an empty answer" in check.failures[1]
+
+
+@pytest.mark.parametrize(
+    ("rows", "verdict", "says"),
+    [
+        ([], None, "the test split holds no problem"),
+        (["x"], None, "row 0 of the test split is a str"),
+        ([{"prompt": "x"}, {"id": "a"}], None, "row 1 of the test split has id: a row is a dict with a prompt"),
+        ([{"prompt": "x"}], 1.0, "must be a Verdict(reward, success), not 1.0"),
+    ],
+)
+def test_a_task_that_gives_something_else_is_told_what(rows, verdict, says):
+    class Own(SingleTurn):
+        def rows(self, split, count, seed=0):
+            return rows
+
+        def reference(self, row):
+            return "x"
+
+        def judge(self, row, completion):
+            return verdict
+
+    with pytest.raises(GearError) as caught:
+        check_split(Own(), "test", None)
+    assert says in str(caught.value)
+
+
+def test_check_names_what_the_benchmark_gets_wrong(capsys):
+    class Flawed(SingleTurn):
+        name, summary = "flawed", ""
+        unpassable: ClassVar = {"a": "its gold answer is refused", "z": "not in this split"}
+        mended: ClassVar = {"b": "it had a typing error"}
+
+        def rows(self, split, count, seed=0):
+            return [{"prompt": [], "id": i, "answer": i} for i in "abc"]
+
+        def reference(self, row):
+            return row["answer"]
+
+        def judge(self, row, completion):
+            right = completion == row["answer"] and row["id"] != "a"
+            return Verdict(float(right), right)
+
+    check = check_split(Flawed(), "test", None)
+    assert check.passed and check.gold_right == 2 and list(check.unpassable) == ["a"] and list(check.mended) == ["b"]
+    show_check("flawed", check)
+    said = capsys.readouterr().out
+    assert (
+        "a: its gold answer is refused" in said
+        and "b: it had a typing error" in said
+        and "answers judged a second" in said
+    )
+    Flawed.unpassable = {"c": "so they say"}
+    stale = check_split(Flawed(), "test", None)
+    assert [f.split(":")[0] for f in stale.failures] == ["a", "c"] and "said to be unpassable" in stale.failures[1]
 
 
 # ---------------------------------------------------------------------------------------------------- the command

@@ -65,15 +65,18 @@ class Endpoint:
     """Seconds for one request, from sending it to its last byte."""
     retries: int = 6
     first_pause: float = 0.5
+    named: tuple[str, str, str] = ("--endpoint", "--api-key-env", "--model")
+    """What the user sets the address, the key and the model's name by: for messages."""
     stopping: threading.Event = field(default_factory=threading.Event, repr=False)
     """Set: no request is started or tried again."""
 
     def __post_init__(self) -> None:
         parts = urllib.parse.urlsplit(self.url if "://" in self.url else f"http://{self.url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise GearError(f"--endpoint {self.url!r}: write it as http://HOST:PORT or https://HOST/v1.")
+            raise GearError(f"{self.named[0]} {self.url!r}: write it as http://HOST:PORT or https://HOST/v1.")
         if parts.username or parts.password or parts.query or parts.fragment:
-            raise GearError("--endpoint: no user, password, query or fragment in it; name the key with --api-key-env.")
+            address, key, _ = self.named
+            raise GearError(f"{address}: no user, password, query or fragment in it; name the key with {key}.")
         path = parts.path.rstrip("/").removesuffix("/chat/completions") or "/v1"
         self.base = f"{parts.scheme}://{parts.netloc}{path}"
         self._opener = urllib.request.build_opener(_NoRedirect)
@@ -88,7 +91,7 @@ class Endpoint:
         try:
             socket.create_connection((parts.hostname or "", port), timeout=min(10.0, self.timeout)).close()
         except OSError as error:
-            raise GearError(f"{self.base}: no connection ({error}). Is the server running?") from None
+            raise GearError(f"{self.named[0]} {self.base}: no connection ({error}). Is the server running?") from None
 
     def chat(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None, **sampling: Any) -> Reply:
         """The model's next message. `sampling`: temperature, max_tokens, seed, … as the API names them."""
@@ -176,7 +179,8 @@ class Endpoint:
             raise _Passing(problem, _seconds(error.headers.get("Retry-After"))) from None
         if error.code in (400, 413, 422) and "context" in said.lower() and "length" in said.lower():
             raise ContextFull(f"{self.base}: {problem}.") from None
-        hints = {401: " Name the key's variable with --api-key-env.", 404: " Is the model's name right (--model)?"}
+        _, key, model = self.named
+        hints = {401: f" Give the key with {key}.", 404: f" Is the model's name right ({model})?"}
         raise GearError(f"{self.base}: {problem}.{hints.get(error.code, '')}") from None
 
 

@@ -64,6 +64,16 @@ def evaluate(
 
 def with_ids(rows: list[Row], split: str) -> list[Row]:
     """Rows whose ids can file their samples: a task's own, or their place in the split."""
+    if not rows:
+        raise GearError(f"the {split} split holds no problem.")
+    for i, row in enumerate(rows):
+        if not isinstance(row, dict) or not isinstance(row.get("prompt"), (str, list)):
+            shown = (
+                f"has {', '.join(map(str, row)) or 'nothing'}"
+                if isinstance(row, dict)
+                else f"is a {type(row).__name__}"
+            )
+            raise GearError(f"row {i} of the {split} split {shown}: a row is a dict with a prompt (text or messages).")
     named = [{**row, "id": str(row.get("id") or f"{split}-{i}")} for i, row in enumerate(rows)]
     seen: set[str] = set()
     for row in named:
@@ -121,7 +131,13 @@ def run_evaluation(
     summary: dict[str, Any] = {}
     for how in dict.fromkeys(job.how for job in jobs):
         summary[how] = summarise(sample for sample in folder.samples if sample["how"] == how)
-    summary["speed"] = {"samples": len(left), "tokens": tokens, "seconds": seconds}
+    summary["speed"] = {
+        "samples": len(left),
+        "tokens": tokens,
+        "seconds": seconds,
+        "judged": player.judging.answers,
+        "judging_seconds": player.judging.seconds,
+    }
     if left:
         folder.finish(summary)
     return summary

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import random
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 from gear_rl.chat import Replies, tokenized_prompts, tools_of
@@ -37,7 +39,27 @@ class Job:
         return random.Random(f"{self.seed}-{self.row['id']}-{self.k}")
 
 
+@dataclass
+class Judging:
+    """How fast answers are judged, whoever plays them."""
+
+    answers: int = 0
+    seconds: float = 0.0
+    """Summed over threads that judge at the same time."""
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def verdicts(self, task: Task, rows: Sequence[Row], told: Sequence[Transcript]) -> list[Verdict]:
+        began = time.monotonic()
+        judged = verdicts(task, rows, told)
+        with self._lock:
+            self.answers += len(judged)
+            self.seconds += time.monotonic() - began
+        return judged
+
+
 class Player(Protocol):
+    judging: Judging
+
     def play(self, task: Task, jobs: Sequence[Job]) -> Iterator[Sample]:
         """The samples, in whatever order they are ready."""
 
@@ -66,6 +88,7 @@ class LocalPlayer:
     chat: dict[str, Any]
     batch_tokens: int
     """Prompt and completion tokens in one batch, at most; halved when memory runs out."""
+    judging: Judging = field(default_factory=Judging)
 
     def play(self, task: Task, jobs: Sequence[Job]) -> Iterator[Sample]:
         tools = [tools_of(task, job.row) for job in jobs]
@@ -97,7 +120,7 @@ class LocalPlayer:
             chat=self.chat,
         )  # fmt: skip
         told = transcripts(self.tokenizer, played)
-        judged = verdicts(task, [job.row for job in jobs], told)
+        judged = self.judging.verdicts(task, [job.row for job in jobs], told)
         tokens = [sum(p.action_mask) for p in played]
         return [sample_of(*each) for each in zip(jobs, told, judged, tokens, strict=True)]
 
@@ -115,6 +138,7 @@ class EndpointPlayer:
     endpoint: Endpoint
     chat: dict[str, Any]
     concurrency: int
+    judging: Judging = field(default_factory=Judging)
 
     def play(self, task: Task, jobs: Sequence[Job]) -> Iterator[Sample]:
         waiting = iter(jobs)
@@ -136,7 +160,8 @@ class EndpointPlayer:
 
     def _one(self, task: Task, job: Job) -> Sample:
         transcript, tokens = converse(self.endpoint, task, job, self.chat)
-        return sample_of(job, transcript, task.verdict(job.row, transcript), tokens)
+        (verdict,) = self.judging.verdicts(task, [job.row], [transcript])
+        return sample_of(job, transcript, verdict, tokens)
 
 
 def converse(endpoint: Endpoint, task: Task, job: Job, chat: dict[str, Any]) -> tuple[Transcript, int]:
@@ -160,17 +185,20 @@ def converse(endpoint: Endpoint, task: Task, job: Job, chat: dict[str, Any]) -> 
             transcript.cut_off = True
             break
         tokens += reply.tokens
-        transcript.turns.append(reply.text)
-        said.append(reply.text)
+        text, message = task.own_words(reply.text), reply.message
+        if text != reply.text:  # the history too: transformers serve drops what is said beside a call
+            message = {"role": "assistant", "content": text}
+        transcript.turns.append(text)
+        said.append(text)
         if reply.cut_off:
             transcript.cut_off = True
             break
-        answer = episode.reply(reply.text)
+        answer = episode.reply(text)
         if answer is None or len(transcript.turns) >= task.max_turns:
             break
         words = [{"role": "tool", "content": answer}] if isinstance(answer, str) else [dict(m) for m in answer]
         said += [m["content"] if isinstance(m.get("content"), str) else json.dumps(m) for m in words]
-        messages += [reply.message, *_answered(reply.message, words)]
+        messages += [message, *_answered(message, words)]
     transcript.completion = "\n".join(said)
     return transcript, tokens
 

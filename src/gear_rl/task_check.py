@@ -1,4 +1,8 @@
-"""Is a task's judge to be trusted? Gold answers must score 100 % and empty ones 0 %, over the whole set."""
+"""Is a task's judge to be trusted? Gold answers must score 100 % and empty ones 0 %, over the whole set.
+
+What a benchmark itself gets wrong is no failure of its judge, but is named: problems that no answer passes (`Task.unpassable`),
+problems that doing nothing passes, and gold answers that had to be put right (`Task.mended`).
+"""
 
 from __future__ import annotations
 
@@ -21,6 +25,10 @@ class Check:
     empty_right: int
     trivially_passable: int
     """Problems the task itself says are passed by doing nothing."""
+    unpassable: dict[str, str]
+    """Problems whose gold answer is judged wrong, and the task says so: id → why."""
+    mended: dict[str, str]
+    """Problems whose published gold answer was put right: id → what was wrong with it."""
     failures: list[str]
     """What went wrong, with the problem's id."""
     seconds: float
@@ -44,18 +52,24 @@ def check_split(task: Task, split: str, count: int | None) -> Check:
         verdicts = list(threads.map(both, rows))
     failures = []
     for row, (gold, empty) in zip(rows, verdicts, strict=True):
-        if not gold.success:
+        if row["id"] in task.unpassable:
+            if gold.success:
+                failures.append(f"{row['id']}: said to be unpassable, but its gold answer is judged right")
+        elif not gold.success:
             failures.append(f"{row['id']}: the gold answer is judged wrong (reward {gold.reward:g})")
         if empty.success and not empty.trivially_passable:
             failures.append(f"{row['id']}: an empty answer is judged right")
         if gold.trivially_passable and not empty.success:
             failures.append(f"{row['id']}: said to be passed by doing nothing, but is not")
+    ids = [row["id"] for row in rows]
     return Check(
         split,
         len(rows),
         sum(gold.success for gold, _ in verdicts),
         sum(empty.success for _, empty in verdicts),
         sum(empty.trivially_passable for _, empty in verdicts),
+        {id: task.unpassable[id] for id in ids if id in task.unpassable},
+        {id: task.mended[id] for id in ids if id in task.mended},
         failures,
         time.monotonic() - began,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -130,8 +131,8 @@ _TYPES = {"str": "string", "int": "integer", "float": "number", "list[str]": "ar
 def schemas(kind: type) -> list[dict[str, Any]]:
     """Schemas from the tools' own signatures; the benchmark's say more, and the same about types."""
     found = []
-    for name, method in vars(kind).items():
-        if not name.startswith("_") and callable(method):
+    for name, method in inspect.getmembers(kind, inspect.isfunction):
+        if not name.startswith("_"):
             types = {key: str(value) for key, value in method.__annotations__.items() if key != "return"}
             properties = {key: {"type": _TYPES[value]} for key, value in types.items()}
             parameters = {"type": "object", "properties": properties, "required": list(properties)}

@@ -82,6 +82,22 @@ def test_a_dialogue_is_credited_turn_by_turn(task):
 
 
 @judged
+def test_training_may_see_the_share_of_turns_that_were_right(folder):
+    task = Bfcl(data=str(folder), category="multi_turn_base", reward="turns", max_turns=9)
+    row = task.rows("test", 1)[0]
+    gold = task.reference(row)
+    first = gold.index("That is done.") + 1
+    verdict = replay(task, row, gold[:first])
+    assert (verdict.reward, verdict.success) == (pytest.approx(1 / 3), False)
+    assert replay(task, row, gold).reward == 1.0 and task.max_turns == 9
+    task.close()
+    with pytest.raises(GearError, match="Did you mean 'turns'"):
+        Bfcl(reward="turn")
+    with pytest.raises(GearError, match="at least 1"):
+        Bfcl(max_turns=0)
+
+
+@judged
 def test_the_environment_answers_calls_users_and_mistakes(task):
     episode = task.episode(row_of(task, "multi_turn_miss_func"))
     assert [m["role"] for m in episode.reply(str(ToolCall("cd", {"folder": "old"})))] == ["tool"]

@@ -91,7 +91,7 @@ def test_a_turn_is_one_call_or_one_message(folder):
     assert episode.said == []  # words beside a call are not heard
     assert "malformed" in episode.reply("<tool_call>[[[</tool_call>")[0]["content"] and episode.malformed == 1
     assert episode.reply("Shall I go ahead?") == [{"role": "user", "content": "Yes, please go ahead."}]
-    assert "Known" in episode.reply(str(ToolCall("fly", {})))[0]["content"]
+    assert "Known" in episode.reply(str(ToolCall("fly", {})))[0]["content"] and episode.malformed == 2
     assert episode.reply(str(ToolCall("transfer_to_human_agents", {"summary": "x"}))) is None and episode.ended
 
 
@@ -249,6 +249,32 @@ def test_equal_changes_are_equal_hashes_and_the_shared_tables_stay():
     assert integer.changes() != number.changes() and integer.hash() != number.hash()
 
 
+JUNK = (None, True, -1, 10**30, 1e308, "", "RES1", "#W1", [], [None], [{}], {}, {"a": [1]}, "2024-05-20", "+" * 30)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_call_can_end_a_run(kind):
+    """Schemas say less than the code needs: whatever fits one is answered, in words."""
+    rng, make = random.Random(0), {"retail": shop, "airline": airline}[kind]
+    flight = {"flight_number": "HAT1", "date": "2024-05-20"}
+    sound = {
+        "user_id": "bob_2", "reservation_id": "RES1", "order_id": "#W1", "cabin": "economy", "flights": [flight],
+        "passengers": [{"first_name": "B"}], "payment_methods": [{"payment_id": "credit_card_2", "amount": 100}],
+        "payment_id": "credit_card_2", "item_ids": ["i1"], "new_item_ids": ["i2"], "payment_method_id": "paypal_1",
+    }  # fmt: skip
+    answered = 0
+    for _ in range(1500):
+        world = make()
+        function = rng.choice(world.schemas)["function"]
+        arguments = {key: rng.choice([sound.get(key, "x"), *JUNK]) for key in function["parameters"]["properties"]}
+        for value in arguments.values():
+            if isinstance(value, list) and value and isinstance(value[0], dict) and rng.random() < 0.5:
+                value[0] = {key: rng.choice(JUNK) for key in value[0] if rng.random() < 0.7}
+        sound["flights"] = [dict(flight)]
+        answered += not world.call(ToolCall(function["name"], copy.deepcopy(arguments))).startswith("Error")
+    assert answered > 20, "not all of it is nonsense"
+
+
 # ------------------------------------------------------------------------------------------------------- the data
 def test_a_clone_is_read_without_being_run(folder, tmp_path):
     clone = TauAirline(data=str(tau_sample.write_clone(tmp_path, KINDS)))
@@ -267,6 +293,12 @@ def test_bad_data_is_named(folder, tmp_path):
         '[{"user_id": "x", "instruction": "y", "actions": [{"name": 1}]}]'
     )
     with pytest.raises(GearError, match=r"tasks_test\.json, task 0: not in τ-bench's layout"):
+        TauAirline(data=str(broken))
+    (broken / "airline" / "tools_schema.json").write_text('[{"name": "fly"}]')
+    with pytest.raises(GearError, match=r"airline: tool schema 0 is none"):
+        TauAirline(data=str(broken))
+    (broken / "airline" / "data" / "users.json").write_text('{"a": 3}')
+    with pytest.raises(GearError, match=r"users\.json: record 'a' must be an object, not int"):
         TauAirline(data=str(broken))
     (broken / "airline" / "data" / "users.json").write_text('{\n"a": }')
     with pytest.raises(GearError, match=r"users\.json, line 2: not JSON"):

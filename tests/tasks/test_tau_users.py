@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from chat_server import message, serving
 
 sys.path.insert(0, str(Path(__file__).parent))
 import tau_sample
 
 from gear_rl.errors import GearError
-from gear_rl.tasks.tau import TauRetail, user_models
+from gear_rl.tasks.tau import TauRetail
 from gear_rl.tasks.tau.airline import AirlineTools
 from gear_rl.tasks.tau.retail import RetailTools
 from gear_rl.tasks.tau.user import OPENING, STOP, ScriptedUser, first_person
@@ -35,47 +33,29 @@ def test_the_scripted_user():
     assert first_person("You're late. you were there.") == "I'm late. I was there."
 
 
-class _Endpoint(BaseHTTPRequestHandler):
-    replies: list = []  # noqa: RUF012
-    seen: list = []  # noqa: RUF012
-
-    def do_POST(self):
-        self.seen.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-        status, body = self.replies.pop(0)
-        self.send_response(status)
-        self.end_headers()
-        self.wfile.write(body if isinstance(body, bytes) else json.dumps(body).encode())
-
-    def log_message(self, *_):
-        pass
-
-
 def test_a_user_behind_an_endpoint(folder, monkeypatch):
-    monkeypatch.setattr(user_models.time, "sleep", lambda seconds: None)
-    said = [{"choices": [{"message": {"content": text}}]} for text in ("My order is #W1.", f"Thanks {STOP}")]
-    _Endpoint.replies[:] = [(500, b"busy"), (200, said[0]), (200, b"<html>"), (429, b""), (200, said[1]), (404, b"no")]
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Endpoint)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        url = f"http://127.0.0.1:{server.server_port}/v1"
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    said = iter(["<think>which?</think>My order is #W1.", f"Thanks {STOP}"])
+    with serving(lambda body: message(next(said))) as server:
         with pytest.raises(GearError, match="user_model"):
-            TauRetail(data=str(folder), user=url)
-        task = TauRetail(data=str(folder), user=url, user_model="m")
+            TauRetail(data=str(folder), user=server.url)
+        task = TauRetail(data=str(folder), user=f"{server.url}/v1", user_model="m")
         row = task.rows("test", None)[0]
         episode = task.episode(row)
+        server.trouble = [(429, "", {"Retry-After": "0.01"})]
         assert episode.reply("Which order?") == [{"role": "user", "content": "My order is #W1."}]
         assert episode.reply("Done, 1020.1.") is None and episode.ended
-        assert _Endpoint.seen[0]["model"] == "m" and "cancel your order" in _Endpoint.seen[0]["messages"][0]["content"]
+        asked = server.requests[0]
+        assert asked["model"] == "m" and "cancel your order" in asked["messages"][0]["content"]
+        assert server.headers[0]["Authorization"] == "Bearer secret" and len(server.requests) == 3
         assert task.concurrent_replies > 1
-        with pytest.raises(GearError, match=r"status 404 \(tried 1 times\)"):
+        server.trouble = [(404, "no", {})]
+        with pytest.raises(GearError, match=r"HTTP 404 'no'.*task\.user_model"):
             task.episode(row).reply("Hello?")
         with pytest.raises(GearError, match="scripted user"):
             task.reference(row)
-    finally:
-        server.shutdown()
-        server.server_close()
-    with pytest.raises(GearError, match=r"does not answer.*tried 5"):
-        task.episode(row).reply("Hello?")
+    with pytest.raises(GearError, match="no connection"):  # before anything is sampled
+        TauRetail(data=str(folder), user=server.url, user_model="m")
     with pytest.raises(GearError, match="write script, an endpoint"):
         TauRetail(data=str(folder), user="gpt")
 

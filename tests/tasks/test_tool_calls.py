@@ -124,5 +124,17 @@ def test_calls_against_their_schema(arguments, says):
     assert problem is None if says is None else says in problem
 
 
+def test_objects_inside_must_be_whole_and_a_tool_without_parameters_takes_none():
+    leg = {"type": "object", "properties": {"to": {"type": "string"}}, "required": ["to"]}
+    schema = {"type": "object", "properties": {"legs": {"type": "array", "items": leg}}}
+    tools = [
+        {"function": {"name": "fly", "parameters": schema}},
+        {"function": {"name": "land", "parameters": {"properties": {}}}},
+    ]
+    assert problem_with(ToolCall("fly", {"legs": [{"to": "Oslo"}]}), tools) is None
+    assert "'legs'[1]: 'to' is missing" in problem_with(ToolCall("fly", {"legs": [{"to": "Oslo"}, {}]}), tools)
+    assert "unknown argument 'now'" in problem_with(ToolCall("land", {"now": True}), tools)
+
+
 def test_an_unknown_tool_gets_the_nearest():
     assert "Did you mean 'weather'" in problem_with(ToolCall("wether", {}), TOOLS)

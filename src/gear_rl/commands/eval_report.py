@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,23 @@ def show_check(name: str, check: Check) -> None:
     for what, right in (("gold", check.gold_right), ("empty", check.empty_right)):
         print(f"  {what:6s}{right:6d} right, {100 * right / n:.4g} %")
     if check.trivially_passable:
-        print(f"  {check.trivially_passable} problems are passed by doing nothing, and the task says so")
+        few = "problem is" if check.trivially_passable == 1 else "problems are"
+        print(f"  {check.trivially_passable} {few} passed by doing nothing, and the task says so")
+    for what, notes in (
+        ("not passed even by their gold answer", check.unpassable),
+        ("gold answer mended", check.mended),
+    ):
+        if notes:
+            print(f"  {len(notes)} of the benchmark's problems: {what}")
+        for reason in dict.fromkeys(notes.values()):
+            ids = ", ".join(_plain(id) for id, why in notes.items() if why == reason)
+            print(textwrap.fill(f"{ids}: {reason}", 80, initial_indent="    ", subsequent_indent="      "))
     for failure in check.failures[:5]:
         print(f"  FAILED  {_plain(failure)}")
     if len(check.failures) > 5:
         print(f"  and {len(check.failures) - 5} more")
-    print(f"  {2 * n / max(check.seconds, 1e-9):.0f} answers judged a second", flush=True)
+    rate = 2 * n / max(check.seconds, 1e-9)
+    print(f"  {check.seconds:.1f} s, {rate:.0f} answers judged a second", flush=True)
 
 
 def _show_way(how: str, figures: dict[str, Any]) -> None:
@@ -71,9 +83,11 @@ def _show_speed(speed: dict[str, Any], task: Task) -> None:
         print(f"{speed['samples']} samples in {speed['seconds']:.1f} s: {tokens}")
     else:
         print("all samples were there already")
+    if speed["judged"]:
+        print(f"{speed['judged']} answers judged, {speed['judged'] / max(speed['judging_seconds'], 1e-9):.0f} a second")
     judge = getattr(task, "judge_process", None)
     if judge is not None and judge.tally.judged:
-        print(judge.tally)
+        print(f"in processes of their own: {judge.tally}")
 
 
 def _share(value: float, interval: tuple[float, float]) -> str:

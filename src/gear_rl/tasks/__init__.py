@@ -32,6 +32,7 @@ TASKS: dict[str, str] = {
     "tau_airline": "gear_rl.tasks.tau:TauAirline",
     "tau2_retail": "gear_rl.tasks.tau:Tau2Retail",
     "tau2_airline": "gear_rl.tasks.tau:Tau2Airline",
+    "tau2_telecom": "gear_rl.tasks.tau:Tau2Telecom",
     "acebench": "gear_rl.tasks.acebench:AceBench",
     "toolsandbox": "gear_rl.tasks.toolsandbox:ToolSandbox",
 }

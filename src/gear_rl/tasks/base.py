@@ -60,7 +60,7 @@ class Verdict:
     first_wrong: int | None = None
     """The first turn (from 0) that went wrong. None: no turn did, or the task cannot know."""
     malformed: int = 0
-    """Tool calls that could not be read."""
+    """Tool calls that could not be read or, where the task checks that, do not fit their tool's schema."""
     trivially_passable: bool = False
     """Doing nothing passes this problem too: a success here says little. Evaluation counts these apart."""
 
@@ -103,6 +103,11 @@ class Task(ABC):
     """How the teacher's prompt is made from the last user message and the hint. Shown in every run's config."""
     tools: list[dict[str, Any]] | None = None
     """JSON schemas ({"type": "function", "function": {…}}) the chat template is given as `tools=`, for every row."""
+    unpassable: ClassVar[dict[str, str]] = {}
+    """Ids of problems that not even their gold answer passes, and why. They stay in, as in the benchmark; `--check` lists
+    them, and asks that they do fail."""
+    mended: ClassVar[dict[str, str]] = {}
+    """Ids of problems whose published gold answer contradicts its own problem, and how; `reference` gives a right one."""
     max_turns: int = 1
     max_turn_tokens: int = 256
     concurrent_replies: int = 1
@@ -129,6 +134,11 @@ class Task(ABC):
     def verdict(self, row: Row, transcript: Transcript) -> Verdict:
         """The verdict on a finished rollout: what evaluation and training call."""
         return self.judge(row, transcript.completion)
+
+    def own_words(self, turn: str) -> str:
+        """An endpoint's turn as the model itself wrote it, for tasks whose calls are not written <tool_call>…</tool_call>:
+        servers that know a model's calls set them apart, and ours come back in that form. Unchanged: nothing to restore."""
+        return turn
 
     def reference(self, row: Row) -> str | list[str]:
         """A rollout that must score 100 %: a whole completion (a str, judged by `judge`) or the policy's turns (a list,
@@ -168,22 +178,30 @@ class SingleTurn(Task):
 def replay(task: Task, row: Row, said: str | Sequence[str]) -> Verdict:
     """The verdict on what was written beforehand: `Task.reference`, `Task.empty`, a dialogue on record."""
     if isinstance(said, str):
-        return task.judge(row, said)
+        return _checked(task, task.judge(row, said))
     episode, turns = task.episode(row), list(said)
     for i, turn in enumerate(turns):
         if episode.reply(turn) is None and i + 1 < len(turns):
             raise GearError(
                 f"task {type(task).__name__}, {row.get('id', 'a row')}: the episode ended after turn {i} of {len(turns)}."
             )
-    return task.verdict(row, Transcript("\n".join(turns), turns, episode))
+    return _checked(task, task.verdict(row, Transcript("\n".join(turns), turns, episode)))
 
 
 def verdicts(task: Task, rows: Sequence[Row], transcripts: Sequence[Transcript]) -> list[Verdict]:
     """The verdict on each rollout, several at once where the task's judge allows it."""
     if task.concurrent_verdicts == 1:
-        return [task.verdict(row, transcript) for row, transcript in zip(rows, transcripts, strict=True)]
+        return [_checked(task, task.verdict(row, told)) for row, told in zip(rows, transcripts, strict=True)]
     with ThreadPoolExecutor(task.concurrent_verdicts) as threads:
-        return list(threads.map(task.verdict, rows, transcripts))
+        return [_checked(task, verdict) for verdict in threads.map(task.verdict, rows, transcripts)]
+
+
+def _checked(task: Task, verdict: Verdict) -> Verdict:
+    if not isinstance(verdict, Verdict):
+        raise GearError(
+            f"task {type(task).__name__}: its verdict must be a Verdict(reward, success), not {verdict!r:.60}."
+        )
+    return verdict
 
 
 def choose(rows: Sequence[Row], split: str, count: int | None, seed: int) -> list[Row]:

@@ -75,7 +75,7 @@ def gym_judge() -> Any:
     {"index", "answer"} → {"score"} by the generator's own verifier."""
     import reasoning_gym
 
-    @lru_cache(maxsize=64)
+    @lru_cache(maxsize=128)  # one of each kind
     def generator(dataset: str, config: str, seed: int, size: int) -> Any:
         return reasoning_gym.create_dataset(dataset, seed=seed, size=size, **json.loads(config))
 

@@ -25,6 +25,8 @@ DEFAULT_COUNT = 500
 PORTION = 50
 """Problems asked for at once, within `MAKING_SECONDS`: the slowest generators take a second each."""
 MAKING_SECONDS = 300.0
+NO_GOLD = {"composite", "boxnet", "rush_hour"}
+"""Generators without a gold answer; the first only mixes others."""
 _ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 
 
@@ -35,7 +37,7 @@ class ReasoningGym(SingleTurn):
     hint_forms: ClassVar[tuple[str, ...]] = ("answer",)
 
     dataset: str
-    """A generator of reasoning-gym, or several with commas between: their problems alternate."""
+    """A generator of reasoning-gym, several with commas between, or all that give a gold answer: their problems alternate."""
     config: dict = field(default_factory=dict)
     """The generator's own settings: --set task.config.min_terms=3."""
     instruction: str = INSTRUCTION
@@ -47,9 +49,10 @@ class ReasoningGym(SingleTurn):
         self.judge_process = Judge("reasoning_gym", max(1, self.judges))
         from reasoning_gym.factory import DATASETS
 
-        self.datasets = [name.strip() for name in self.dataset.split(",") if name.strip()]
+        chosen = sorted(set(DATASETS) - NO_GOLD) if self.dataset == "all" else self.dataset.split(",")
+        self.datasets = [name.strip() for name in chosen if name.strip()]
         if not self.datasets:
-            raise GearError("reasoning_gym: name a generator, --set task.dataset=leg_counting.")
+            raise GearError("reasoning_gym: name a generator, --set task.dataset=leg_counting, or all.")
         for name in self.datasets:
             if name not in DATASETS or name == "composite":
                 raise unknown_name("generator of reasoning-gym", name, [n for n in DATASETS if n != "composite"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 _TYPES = {
@@ -41,3 +42,23 @@ def as_schema(document: Any, depth: int = 0) -> dict[str, Any]:
     if isinstance(document.get("required"), list):
         schema["required"] = document["required"]
     return schema
+
+
+_PYTHON = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
+
+
+def tools_of_class(kind: type) -> list[dict[str, Any]]:
+    """A tool per public method of a class of simulated tools: its name, its docstring's first line, its plain parameters."""
+    tools = []
+    for name, method in vars(kind).items():
+        if name.startswith("_") or not inspect.isfunction(method):
+            continue
+        parameters = list(inspect.signature(method).parameters.values())[1:]  # self is not the model's to give
+        schema = {
+            "type": "object",
+            "properties": {item.name: {"type": _PYTHON[str(item.annotation)]} for item in parameters},
+            "required": [item.name for item in parameters if item.default is inspect.Parameter.empty],
+        }
+        function = {"name": name, "description": (method.__doc__ or "").strip().splitlines()[0], "parameters": schema}
+        tools.append({"type": "function", "function": function})
+    return tools

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import logging
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -91,6 +92,8 @@ def _from_hub(source: Source) -> Iterator[Record]:
             f"Or name a folder, --data DIR. {_advice(source)}"
         ) from None
     datasets.utils.logging.disable_progress_bar()
+    for library in ("datasets", "huggingface_hub"):  # a line per attempt; ours says what came of them
+        logging.getLogger(library).setLevel(logging.ERROR)
     what = f"{source.hub}{f' ({source.config})' if source.config else ''}, split {source.split}"
     try:
         rows = datasets.load_dataset(source.hub, source.config, split=source.split)

@@ -37,6 +37,15 @@ _TYPES: dict[str, tuple[type, ...]] = {
 }
 
 
+class Refused(Exception):
+    """A simulated tool cannot do that; its text is what the model reads."""
+
+
+UNFIT = (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError)
+"""What a simulated tool may raise on arguments that fit its schema and still make no sense to it: schemas say less than
+code needs. The model reads an error; it must not end a run."""
+
+
 class Unreadable(ValueError):
     """JSON that is none, or is too much; the message is fit to be shown to the model."""
 
@@ -49,6 +58,11 @@ class ToolCall:
     def __str__(self) -> str:
         """As the policy would write it, in Qwen's form."""
         return f"{OPEN}\n{json.dumps({'name': self.name, 'arguments': self.arguments}, ensure_ascii=False)}\n{CLOSE}"
+
+
+def as_list(calls: list[ToolCall]) -> str:
+    """Calls in one tag, as SmolLM2 writes them."""
+    return f"{OPEN}{json.dumps([{'name': c.name, 'arguments': c.arguments} for c in calls], ensure_ascii=False)}{CLOSE}"
 
 
 @dataclass(frozen=True)
@@ -189,8 +203,8 @@ def _shown(value: Any) -> str:
 def problem_with(call: ToolCall, tools: list[dict[str, Any]]) -> str | None:
     """What is wrong with `call` by the tools' JSON schemas, in words for the model; None: nothing.
 
-    Checked: the tool exists, required arguments are there, no unknown ones, and JSON types and enums as far as the schema
-    names them. Types that are not JSON's own are not checked."""
+    Checked: the tool exists, required arguments are there (inside of objects too), no unknown ones, and JSON types and enums
+    as far as the schema names them. Types that are not JSON's own are not checked."""
     by_name = {tool.get("function", tool).get("name"): tool.get("function", tool) for tool in tools}
     if call.name not in by_name:
         return str(unknown_name("tool", call.name, [name for name in by_name if isinstance(name, str)]))
@@ -204,7 +218,7 @@ def problem_with(call: ToolCall, tools: list[dict[str, Any]]) -> str | None:
             wrong = _mismatch(value, known[name], f"{call.name}: argument {name!r}", 0)
             if wrong:
                 return wrong
-        elif known or schema.get("additionalProperties") is False:
+        elif "properties" in schema or schema.get("additionalProperties") is False:
             return f"{call.name}: {unknown_name('argument', name, known)}"
     return None
 
@@ -222,6 +236,9 @@ def _mismatch(value: Any, schema: Any, where: str, depth: int) -> str | None:
         parts = ((item, schema.get("items"), f"{where}[{i}]") for i, item in enumerate(value))
     elif isinstance(value, dict):
         inner = schema.get("properties") or {}
+        for name in schema.get("required") or []:
+            if name not in value:
+                return f"{where}: {name!r} is missing."
         parts = ((item, inner.get(key), f"{where}.{key}") for key, item in value.items())
     else:
         return None

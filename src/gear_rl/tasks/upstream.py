@@ -26,9 +26,9 @@ def data_folder(task: str, data: str | None, needs: Sequence[str], get_it: str, 
     for place in places:
         if all((place / need).exists() for need in needs):
             return place
-    looked = " nor ".join(str(place) for place in places)
+    looked = ", ".join(str(place) for place in places)
     missing = [need for need in needs if not (root / need).exists()]
-    raise GearError(f"task {task}: looked for {_listed(missing)} and found it neither in {looked}. {get_it}")
+    raise GearError(f"task {task}: looked for {_listed(missing)} in {looked}, and did not find it. {get_it}")
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -38,7 +38,7 @@ def _listed(names: Sequence[str]) -> str:
 def read_lines(path: Path, required: Sequence[str]) -> list[dict[str, Any]]:
     """A file of one JSON object a line, each with the `required` keys. Blank lines are skipped."""
     found = []
-    for number, line in enumerate(_text(path).splitlines(), 1):
+    for number, line in enumerate(read_text(path).splitlines(), 1):
         if not line.strip():
             continue
         try:
@@ -59,7 +59,7 @@ def read_lines(path: Path, required: Sequence[str]) -> list[dict[str, Any]]:
 def read_document(path: Path, kind: type) -> Any:
     """A file that is one JSON value of the given type."""
     try:
-        value = json.loads(_text(path))
+        value = json.loads(read_text(path))
     except json.JSONDecodeError as error:
         raise GearError(f"{path}, line {error.lineno}: not JSON ({error.msg}).") from None
     except (ValueError, RecursionError) as error:
@@ -69,7 +69,7 @@ def read_document(path: Path, kind: type) -> Any:
     return value
 
 
-def _text(path: Path) -> str:
+def read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -21,12 +21,8 @@ NORMAL = (
 )  # fmt: skip
 SPECIAL = ("special_error_param", "special_incomplete", "special_irrelevant")
 AGENT = ("agent_multi_step", "agent_multi_turn")
-GROUPS = {"all": NORMAL + SPECIAL, "normal": NORMAL, "special": SPECIAL}
+GROUPS = {"all": NORMAL + SPECIAL + AGENT, "normal": NORMAL, "special": SPECIAL, "agent": AGENT}
 GET_IT = "Clone github.com/chenchen0103/ACEBench (MIT) and give its folder data_all/data_en."
-NO_AGENT = (
-    "ACEBench's agent categories run in simulated APIs (a phone's messages and reminders, food delivery, travel) whose code, "
-    "starting states and error messages are not in the benchmark's data. They are not offered here."
-)
 SYSTEM = """You decide which functions to call for the user, from the conversation so far.
 Call every function that is needed now, with arguments taken from the conversation; do not guess what was not said.
 If a call cannot be made, answer with one of these sentences instead, filled in:
@@ -40,10 +36,8 @@ _SPEAKER = re.compile(r"^(user|system)[:：]\s*", re.M)
 def chosen_categories(option: str) -> list[str]:
     found: list[str] = []
     for part in (name.strip() for name in option.split(",")):
-        if part in AGENT or part == "agent":
-            raise GearError(NO_AGENT)
         if part not in GROUPS and part not in GROUPS["all"]:
-            raise unknown_name("ACEBench category", part, (*GROUPS, *GROUPS["all"], *AGENT))
+            raise unknown_name("ACEBench category", part, (*GROUPS, *GROUPS["all"]))
         found += [name for name in GROUPS.get(part, (part,)) if name not in found]
     return found
 
@@ -84,6 +78,7 @@ def _row(category: str, entry: dict[str, Any], gold: Any) -> Row:
         "tools": json.dumps(tools),
         "functions": json.dumps(functions),
         "problem": together,
+        "world": "",
     }
 
 

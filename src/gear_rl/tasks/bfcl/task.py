@@ -7,12 +7,13 @@ import json
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from gear_rl.errors import unknown_name
+from gear_rl.errors import GearError, unknown_name
 from gear_rl.tasks.base import Episode, Over, Row, Task, Transcript, Verdict
 from gear_rl.tasks.bfcl.checker import OfficialChecker, Trouble
 from gear_rl.tasks.bfcl.data import (
     CATEGORIES,
     GET_IT,
+    GOLD_TURNS_OF_ONE_USER_TURN,
     GROUPS,
     MULTI_TURN,
     UNPASSABLE,
@@ -26,6 +27,7 @@ from gear_rl.tasks.bfcl.episode import MOST_STEPS, BfclEpisode
 from gear_rl.tasks.tool_calls import ToolCall, read_turn
 from gear_rl.tasks.upstream import check_share, data_folder, split_rows
 
+REWARDS = ("verdict", "turns")
 DONE = "That is done."
 NOT_POSSIBLE = "I cannot do that with the functions and the information I have."
 
@@ -38,7 +40,9 @@ class Bfcl(Task):
     summary: ClassVar[str] = "function calling, single- and multi-turn, judged by the official checker (BFCL v3)"
 
     unpassable: ClassVar[dict[str, str]] = UNPASSABLE
-    """Ids of problems whose gold answer the official checker itself refuses, and why."""
+    mended: ClassVar[dict[str, str]] = dict.fromkeys(
+        GOLD_TURNS_OF_ONE_USER_TURN, "the gold answer has a turn more than the user; two of its turns are joined"
+    )
 
     data: str | None = None
     """Folder in the published layout. None: the data of the installed bfcl-eval package."""
@@ -48,6 +52,12 @@ class Bfcl(Task):
     """Share of the problems held out for training; the benchmark itself has no training set."""
     seconds: float = 10.0
     """How long one call, or one verdict, may take before its process is ended."""
+    reward: str = "verdict"
+    """What training sees of a dialogue. verdict: the official one, all or nothing. turns: the share of user turns, from the
+    first on, that the checker accepts; success stays the official verdict."""
+    max_turns: int = 64
+    """Turns of the policy in a dialogue, at most."""
+    max_turn_tokens: int = 1024
 
     def __post_init__(self) -> None:
         check_share(self.name, self.train_share)
@@ -59,14 +69,17 @@ class Bfcl(Task):
         self._checker = OfficialChecker(self.seconds)
         self._worlds = itertools.count()
         self._rows: list[Row] | None = None
-        multi = any(category in MULTI_TURN for category in self.categories)
-        self.max_turns = 64 if multi else 1
-        self.max_turn_tokens = 1024
+        if self.reward not in REWARDS:
+            raise unknown_name("reward of task bfcl", self.reward, REWARDS)
+        if self.max_turns < 1 or self.max_turn_tokens < 1:
+            raise GearError("task bfcl: max_turns and max_turn_tokens must be at least 1.")
+        if not any(category in MULTI_TURN for category in self.categories):
+            self.max_turns = 1
 
     def rows(self, split: str, count: int | None, seed: int = 0) -> list[Row]:
         if self._rows is None:
             needs = [f"BFCL_v3_{category}.json" for category in self.categories] + ["possible_answer"]
-            folder = data_folder(self.name, self.data or packaged_data(), needs, GET_IT)
+            folder = data_folder(self.name, self.data or packaged_data(), needs, GET_IT, ("bfcl_v3",))
             self._rows = [row for category in self.categories for row in load_category(folder, category)]
         return split_rows(self.name, self._rows, split, count, seed, self.train_share, key="problem")
 
@@ -129,7 +142,7 @@ class Bfcl(Task):
         for user_turn in range(right):
             turn_rewards[last_of[user_turn]] = 1.0 / len(gold)
         return Verdict(
-            reward=float(valid),
+            reward=float(valid) if self.reward == "verdict" else right / len(gold),
             success=valid,
             channels={"valid": float(valid), "turns_right": right / len(gold)},
             turn_rewards=turn_rewards,

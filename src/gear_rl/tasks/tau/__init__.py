@@ -2,5 +2,6 @@
 
 from gear_rl.tasks.tau.task import TauAirline, TauRetail
 from gear_rl.tasks.tau.tau2 import Tau2Airline, Tau2Retail
+from gear_rl.tasks.tau.telecom import Tau2Telecom
 
-__all__ = ["Tau2Airline", "Tau2Retail", "TauAirline", "TauRetail"]
+__all__ = ["Tau2Airline", "Tau2Retail", "Tau2Telecom", "TauAirline", "TauRetail"]

@@ -11,8 +11,9 @@ import copy
 import json
 from typing import Any
 
-from gear_rl.tasks.tau.calculator import calculate
-from gear_rl.tasks.tau.records import Database, Record
+from gear_rl.tasks.tau.records import Record
+from gear_rl.tasks.tau.service import ServiceTools
+from gear_rl.tasks.tool_calls import Refused
 
 NOW = "2024-05-15T15:00:00"
 NEW_RESERVATIONS = ("HATHAT", "HATHAU", "HATHAV")
@@ -26,18 +27,8 @@ AIRPORTS = {
 }  # fmt: skip
 
 
-class Refused(Exception):
-    """The tool cannot do that; its text is what the agent reads."""
-
-
-class AirlineTools:
-    """Every public method is a tool. It returns what the agent reads, or raises `Refused` with the database unchanged."""
-
+class AirlineTools(ServiceTools):
     tables = ("flights", "reservations", "users")
-    terminating = frozenset({"transfer_to_human_agents"})
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     def get_user_details(self, user_id: str) -> str:
         return json.dumps(self._read("users", user_id, "user not found"))
@@ -187,24 +178,6 @@ class AirlineTools:
         certificate = {"source": "certificate", "amount": amount, "id": free[0]}
         self._db.edit("users", user_id)["payment_methods"][free[0]] = certificate
         return f"Certificate {free[0]} added to user {user_id} with amount {amount}."
-
-    def calculate(self, expression: str) -> str:
-        try:
-            return calculate(expression)
-        except ValueError as error:
-            raise Refused(str(error)) from None
-
-    def think(self, thought: str) -> str:
-        return ""
-
-    def transfer_to_human_agents(self, summary: str) -> str:
-        return "Transfer successful"
-
-    def _read(self, table: str, key: str, otherwise: str) -> Record:
-        record = self._db.read(table, key)
-        if record is None:
-            raise Refused(otherwise)
-        return record
 
     def _each_flight(self) -> list[Record]:
         return list(self._db.each("flights"))

@@ -15,10 +15,10 @@ from typing import Any
 
 from gear_rl.errors import GearError
 from gear_rl.tasks.tau.records import Tables
-from gear_rl.tasks.upstream import data_folder, read_document
+from gear_rl.tasks.upstream import data_folder, read_document, read_text
 
 GET_IT = "Clone github.com/sierra-research/tau-bench (MIT) and give its folder."
-INSIDE = ("tau_bench/envs", "envs")
+INSIDE = ("tau_bench/envs", "envs", "tau_bench")
 
 
 @dataclass(frozen=True)
@@ -47,14 +47,29 @@ def domain_folder(task: str, data: str | None, domain: str, tables: tuple[str, .
 
 
 def load_domain(folder: Path, tables: tuple[str, ...]) -> Domain:
-    records = {name: read_document(folder / "data" / f"{name}.json", dict) for name in tables}
-    return Domain(records, (folder / "wiki.md").read_text(encoding="utf-8"), load_schemas(folder))
+    records = {}
+    for name in tables:
+        path = folder / "data" / f"{name}.json"
+        records[name] = read_document(path, dict)
+        for key, record in records[name].items():
+            if not isinstance(record, dict):
+                raise GearError(f"{path}: record {key!r} must be an object, not {type(record).__name__}.")
+    return Domain(records, read_text(folder / "wiki.md"), load_schemas(folder))
 
 
 def load_schemas(folder: Path) -> list[dict[str, Any]]:
     exported = folder / "tools_schema.json"
-    if exported.exists():
-        return read_document(exported, list)
+    found = read_document(exported, list) if exported.exists() else _schemas_in_code(folder)
+    for number, schema in enumerate(found):
+        function = schema.get("function") if isinstance(schema, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise GearError(
+                f'{folder}: tool schema {number} is none: {{"type": "function", "function": {{"name": …}}}}.'
+            )
+    return found
+
+
+def _schemas_in_code(folder: Path) -> list[dict[str, Any]]:
     found = []
     for path in sorted((folder / "tools").glob("*.py")):
         for node in ast.walk(_parsed(path)):

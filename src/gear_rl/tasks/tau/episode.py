@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Any, Protocol
+
 from gear_rl.tasks.base import Message
 from gear_rl.tasks.tau.user import STOP, User
-from gear_rl.tasks.tau.world import World
 from gear_rl.tasks.tool_calls import ToolCall, read_turn
 
 ONE_AT_A_TIME = "Error: one tool call at a time; this one was not made."
+
+
+class Desk(Protocol):
+    """What an agent works at: `World`, or telecom's."""
+
+    def problem(self, call: ToolCall) -> str | None: ...
+
+    def call(self, call: ToolCall) -> str: ...
+
+    def changes(self) -> Any: ...
+
+    def ends(self, call: ToolCall) -> bool: ...
 
 
 class TauEpisode:
     """The rules ask for one call or one message a turn. Of several calls the first is made, as in the benchmark; words beside
     a call are not heard."""
 
-    def __init__(self, world: World, user: User) -> None:
+    def __init__(self, world: Desk, user: User) -> None:
         self.world, self.user = world, user
         self.said: list[str] = []
         """What the user was told."""
@@ -25,7 +38,8 @@ class TauEpisode:
         self.ended = False
         """The user stopped or was handed over. A dialogue that is broken off earns nothing."""
         self.malformed = 0
-        self._before = world.database.changes()
+        """Calls that could not be read or do not fit their schema."""
+        self._before = world.changes()
 
     def reply(self, turn: str) -> list[Message] | None:
         read = read_turn(turn)
@@ -46,8 +60,9 @@ class TauEpisode:
         return None if self.ended else replies
 
     def _make(self, call: ToolCall) -> str:
+        self.malformed += self.world.problem(call) is not None
         answer = self.world.call(call)
-        after = self.world.database.changes()
+        after = self.world.changes()
         if after != self._before:
             self.changed.append(len(self.calls))
             self._before = after

@@ -10,21 +10,15 @@ from __future__ import annotations
 import json
 from collections import Counter
 
-from gear_rl.tasks.tau.airline import Refused
-from gear_rl.tasks.tau.calculator import calculate
-from gear_rl.tasks.tau.records import Database, Record
+from gear_rl.tasks.tau.records import Record
+from gear_rl.tasks.tau.service import ServiceTools
+from gear_rl.tasks.tool_calls import Refused
 
 REASONS = ("no longer needed", "ordered by mistake")
 
 
-class RetailTools:
-    """Every public method is a tool. It returns what the agent reads, or raises `Refused` with the database unchanged."""
-
+class RetailTools(ServiceTools):
     tables = ("orders", "products", "users")
-    terminating = frozenset({"transfer_to_human_agents"})
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     def find_user_id_by_email(self, email: str) -> str:
         for user_id, user in self._each_user():
@@ -144,24 +138,6 @@ class RetailTools:
         user = self._db.edit("users", user_id)
         user["address"] = _address(address1, address2, city, state, country, zip)
         return json.dumps(user)
-
-    def calculate(self, expression: str) -> str:
-        try:
-            return calculate(expression)
-        except ValueError as error:
-            raise Refused(str(error)) from None
-
-    def think(self, thought: str) -> str:
-        return ""
-
-    def transfer_to_human_agents(self, summary: str) -> str:
-        return "Transfer successful"
-
-    def _read(self, table: str, key: str, otherwise: str) -> Record:
-        record = self._db.read(table, key)
-        if record is None:
-            raise Refused(otherwise)
-        return record
 
     def _each_user(self) -> list[tuple[str, Record]]:
         return list(zip(self._db.tables["users"], self._db.each("users"), strict=True))

@@ -12,9 +12,10 @@ from gear_rl.tasks.tau.airline import AirlineTools
 from gear_rl.tasks.tau.data import Domain, Problem, domain_folder, load_domain, load_problems
 from gear_rl.tasks.tau.episode import TauEpisode
 from gear_rl.tasks.tau.retail import RetailTools
+from gear_rl.tasks.tau.service import ServiceTools
 from gear_rl.tasks.tau.user import ScriptedUser, User
 from gear_rl.tasks.tau.user_models import user_maker
-from gear_rl.tasks.tau.world import Tools, World, was_said
+from gear_rl.tasks.tau.world import World, was_said
 from gear_rl.tasks.tool_calls import ToolCall
 from gear_rl.tasks.upstream import check_share, split_rows
 
@@ -27,7 +28,7 @@ class TauBench(Task):
     string of `outputs` was said to the user."""
 
     domain: ClassVar[str]
-    kind: ClassVar[Tools]
+    kind: ClassVar[type[ServiceTools]]
     files: ClassVar[tuple[str, ...]]
     """tasks_<name> files of the domain."""
 
@@ -96,7 +97,7 @@ class TauBench(Task):
         if not isinstance(episode, TauEpisode):
             raise GearError(f"{self.name}: a dialogue is judged by the episode it was played in, and this has none.")
         gold = self._gold[problem.id]
-        database = episode.world.database.changes() == gold
+        database = episode.world.changes() == gold
         outputs = all(was_said(text, episode.said) for text in problem.outputs)
         success = episode.ended and database and outputs and not transcript.cut_off
         return Verdict(
@@ -135,7 +136,7 @@ class TauRetail(TauBench):
     splits: ClassVar[tuple[str, ...]] = ("train", "test", "dev")
     files: ClassVar[tuple[str, ...]] = splits
     domain: ClassVar[str] = "retail"
-    kind: ClassVar[Tools] = RetailTools
+    kind: ClassVar[type[ServiceTools]] = RetailTools
 
 
 @dataclass
@@ -144,4 +145,4 @@ class TauAirline(TauBench):
     summary: ClassVar[str] = "customer service of an airline: tools, rules and a user (τ-bench airline)"
     files: ClassVar[tuple[str, ...]] = ("test",)
     domain: ClassVar[str] = "airline"
-    kind: ClassVar[Tools] = AirlineTools
+    kind: ClassVar[type[ServiceTools]] = AirlineTools

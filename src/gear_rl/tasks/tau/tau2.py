@@ -3,7 +3,7 @@
 What differs from τ-bench: rewritten tasks and rules, official train and test splits, one tool more (retail), and a cabin
 that follows a change of flights (airline; recalled from the benchmark, not in its data). What is missing, and so not
 claimed: the natural-language assertions, which need a judge model (40 of 114 retail tasks have some; the database decides
-alone here), and the telecom domain, whose simulated phone and line are code that the data does not determine.
+alone here). The telecom domain is in `telecom/`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from gear_rl.errors import GearError
-from gear_rl.tasks.tau.airline import AirlineTools, Refused
+from gear_rl.tasks.tau.airline import AirlineTools
 from gear_rl.tasks.tau.data import GET_IT as GET_TAU
 from gear_rl.tasks.tau.data import Domain, Problem, domain_folder, load_domain
 from gear_rl.tasks.tau.records import Record
 from gear_rl.tasks.tau.retail import RetailTools
+from gear_rl.tasks.tau.service import ServiceTools
 from gear_rl.tasks.tau.task import TauBench
-from gear_rl.tasks.tau.world import Tools
-from gear_rl.tasks.upstream import data_folder, read_document
+from gear_rl.tasks.tool_calls import Refused
+from gear_rl.tasks.upstream import data_folder, read_document, read_text
 
 GET_IT = "Clone github.com/sierra-research/tau2-bench (MIT) and give its folder data/tau2/domains."
 ITEM_TOOL: dict[str, Any] = {
@@ -68,8 +69,9 @@ class Tau2Bench(TauBench):
 
     def _load(self) -> tuple[Domain, dict[str, list[Problem]]]:
         needs = [f"{self.domain}/{name}" for name in ("tasks.json", "policy.md", "split_tasks.json")]
-        folder = data_folder(self.name, self.data, needs, GET_IT, ("data/tau2/domains",)) / self.domain
-        beside = self.tau_bench or str(Path(self.data or "").expanduser().absolute().parent / "tau_bench")
+        folder = data_folder(self.name, self.data, needs, GET_IT, ("data/tau2/domains", "tau2_bench")) / self.domain
+        around = [folder.absolute().parents[1], Path(self.data or "").expanduser().absolute().parent]
+        beside = self.tau_bench or str(next((place for place in around if (place / "tau_bench").is_dir()), around[0]))
         try:
             tau = load_domain(domain_folder(self.name, beside, self.domain, self.kind.tables), self.kind.tables)
         except GearError as error:
@@ -81,7 +83,7 @@ class Tau2Bench(TauBench):
         if missing:
             raise GearError(f"{folder / 'db.json'} lacks the tables {', '.join(missing)}.")
         schemas = [schema for schema in tau.tools if schema["function"]["name"] != "think"]
-        rules = (folder / "policy.md").read_text(encoding="utf-8")
+        rules = read_text(folder / "policy.md")
         return Domain(tables, rules, [*schemas, *self.more_tools]), _problems(folder)
 
 
@@ -114,7 +116,7 @@ class Tau2Retail(Tau2Bench):
     summary: ClassVar[str] = "the shop with τ²-bench's tasks and splits; natural-language assertions are not judged"
     splits: ClassVar[tuple[str, ...]] = ("train", "test", "base")
     domain: ClassVar[str] = "retail"
-    kind: ClassVar[Tools] = Retail2Tools
+    kind: ClassVar[type[ServiceTools]] = Retail2Tools
     more_tools: ClassVar[tuple[dict[str, Any], ...]] = (ITEM_TOOL,)
 
 
@@ -124,4 +126,4 @@ class Tau2Airline(Tau2Bench):
     summary: ClassVar[str] = "the airline with τ²-bench's tasks and splits, on τ-bench's database"
     splits: ClassVar[tuple[str, ...]] = ("train", "test", "base")
     domain: ClassVar[str] = "airline"
-    kind: ClassVar[Tools] = Airline2Tools
+    kind: ClassVar[type[ServiceTools]] = Airline2Tools

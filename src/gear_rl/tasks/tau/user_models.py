@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from gear_rl.endpoint import Endpoint
 from gear_rl.errors import GearError
 from gear_rl.tasks.tau.user import ModelUser, ScriptedUser, User
+from gear_rl.tasks.tool_calls import read_turn
 
 Chat = Callable[[list[dict[str, str]]], str]
 MOST_TOKENS = 256
 MOST_CHARACTERS = 8000
-TRIES = 5
+SECONDS = 60.0
+"""For one answer of the endpoint."""
 
 
 def user_maker(user: str, model: str) -> Callable[[str], User]:
@@ -37,40 +36,17 @@ def user_maker(user: str, model: str) -> Callable[[str], User]:
 
 
 class EndpointChat:
-    """POST …/chat/completions. The key is read from OPENAI_API_KEY, if it is set."""
+    """A user behind gear's one client for endpoints. The key is read from OPENAI_API_KEY, if it is set."""
 
-    def __init__(self, url: str, model: str, seconds: float = 60.0) -> None:
-        self.url, self.model, self.seconds = f"{url.rstrip('/')}/chat/completions", model, seconds
+    def __init__(self, url: str, model: str) -> None:
+        named = ("task.user", "the environment variable OPENAI_API_KEY", "task.user_model")
+        key = os.environ.get("OPENAI_API_KEY") or None
+        self.endpoint = Endpoint(url, model, key, timeout=SECONDS, named=named)
+        self.endpoint.greet()
 
     def __call__(self, messages: list[dict[str, str]]) -> str:
-        body = json.dumps(
-            {"model": self.model, "messages": messages, "max_tokens": MOST_TOKENS, "temperature": 0}
-        ).encode()
-        headers = {"Content-Type": "application/json"}
-        if os.environ.get("OPENAI_API_KEY"):
-            headers["Authorization"] = f"Bearer {os.environ['OPENAI_API_KEY']}"
-        trouble = ""
-        for attempt in range(TRIES):
-            if attempt:
-                time.sleep(min(2.0**attempt, 20.0))
-            request = urllib.request.Request(self.url, body, headers)
-            try:
-                with urllib.request.urlopen(request, timeout=self.seconds) as reply:
-                    return self._message(reply.read(1 << 22))
-            except urllib.error.HTTPError as error:
-                trouble = f"status {error.code}"
-                if error.code not in (408, 409, 425, 429) and error.code < 500:
-                    break
-            except (OSError, ValueError) as error:
-                trouble = str(error)
-        raise GearError(f"the user's endpoint {self.url} does not answer: {trouble} (tried {attempt + 1} times).")
-
-    def _message(self, reply: bytes) -> str:
-        try:
-            content = json.loads(reply)["choices"][0]["message"]["content"]
-        except (KeyError, IndexError, TypeError, RecursionError):
-            raise ValueError(f"not a chat completion: {reply[:200]!r}") from None
-        return (content or "")[:MOST_CHARACTERS]
+        reply = self.endpoint.chat(messages, temperature=0, max_tokens=MOST_TOKENS)
+        return read_turn(reply.text).text[:MOST_CHARACTERS]  # thoughts are not for the agent
 
 
 class LocalChat:

@@ -4,31 +4,38 @@ from __future__ import annotations
 
 from typing import Any
 
-from gear_rl.tasks.tau.airline import AirlineTools, Refused
 from gear_rl.tasks.tau.records import Database, Tables
-from gear_rl.tasks.tau.retail import RetailTools
-from gear_rl.tasks.tool_calls import ToolCall, problem_with
-
-Tools = type[AirlineTools] | type[RetailTools]
+from gear_rl.tasks.tau.service import ServiceTools
+from gear_rl.tasks.tool_calls import UNFIT, Refused, ToolCall, problem_with
 
 
 class World:
     """A database of its own over shared tables, and the tools that change it."""
 
-    def __init__(self, tools: Tools, tables: Tables, schemas: list[dict[str, Any]]) -> None:
+    def __init__(self, tools: type[ServiceTools], tables: Tables, schemas: list[dict[str, Any]]) -> None:
         self.database = Database(tables)
         self.tools = tools(self.database)
         self.schemas = schemas
 
+    def problem(self, call: ToolCall) -> str | None:
+        """What is wrong with the call by the tools' schemas."""
+        return problem_with(call, self.schemas)
+
     def call(self, call: ToolCall) -> str:
         """What the agent reads. Anything wrong with the call is an error message, and changes nothing."""
-        wrong = problem_with(call, self.schemas)
+        wrong = self.problem(call)
         if wrong:
             return f"Error: {wrong}"
         try:
             return getattr(self.tools, call.name)(**call.arguments)
         except Refused as refusal:
             return f"Error: {refusal}"
+        except UNFIT as error:
+            return f"Error: {call.name} cannot be carried out with these arguments ({error!r})"
+
+    def changes(self) -> Any:
+        """What differs from the beginning, comparable."""
+        return self.database.changes()
 
     def ends(self, call: ToolCall) -> bool:
         return call.name in self.tools.terminating

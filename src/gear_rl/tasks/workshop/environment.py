@@ -8,6 +8,7 @@ from typing import Any
 
 from gear_rl.errors import GearError
 from gear_rl.tasks.base import Verdict
+from gear_rl.tasks.tool_calls import read_turn
 from gear_rl.tasks.workshop.tokenizer import ANSWER, BOT, END
 from gear_rl.tasks.workshop.world import GAUGE, HANDBOOK, PARTS, TOOLS, Order, read_gauge, turn_gauge
 
@@ -17,6 +18,13 @@ def tool_call(words: list[str]) -> tuple[str, str] | None:
     if len(words) >= 2 and words[-2] in TOOLS and words[-1] in PARTS:
         return words[-2], words[-1]
     return None
+
+
+def spoken(turn: str) -> str:
+    """A turn whose calls were told apart, in the embedded model's own words again."""
+    read = read_turn(turn)
+    called = [word for call in read.calls for word in (call.name, *map(str, call.arguments.values()))]
+    return " ".join([read.text, *called]).strip() if called else turn
 
 
 class WorkshopEpisode:

@@ -14,6 +14,7 @@ from gear_rl.tasks.workshop.environment import (
     WorkshopEpisode,
     WorkshopVerdict,
     judge,
+    spoken,
     tools_used,
 )
 from gear_rl.tasks.workshop.tokenizer import ANSWER, BOT, END
@@ -80,6 +81,10 @@ class Workshop(Task):
             words.append(turn if last and transcript.cut_off else f"{turn} {END}")
             words += [] if last else [f"{reply} {BOT}"]
         return self.judge(row, " ".join(words))
+
+    def own_words(self, turn: str) -> str:
+        """`transformers serve` knows the embedded model's calls by its tokenizer's response schema, and sets them apart."""
+        return spoken(turn)
 
     def as_hint(self, completion: str) -> str:
         """A rollout retold as the embedded model reads hints: a tool per job."""
