@@ -41,7 +41,9 @@ def agentic_batch(tokens: int, positions: int = 1500, group_size: int = 8, seed:
     B = math.ceil(tokens / (positions * 2 / 3 * 0.949) / group_size) * group_size
     action = torch.arange(positions) % 30 < 20  # a turn of 20, then a tool result of 10
     lengths = torch.randint(positions * 9 // 10, positions + 1, (B, 1), generator=g)
-    logprob = {name: -torch.rand(B, positions, generator=g) ** 3 * 4 for name in ("student_logprob", "teacher_logprob")}
+    logprob = {
+        name: -(torch.rand(B, positions, generator=g) ** 3) * 4 for name in ("student_logprob", "teacher_logprob")
+    }
     return dict(
         action_mask=action & (torch.arange(positions) < lengths),
         rewards=torch.randint(0, 2, (B,), generator=g).float(),
@@ -96,7 +98,9 @@ def main() -> None:
         label = name + "".join(f" {k}={v}" for k, v in options.items())
         print(f"{label:26}" + "".join(f"{s:11.4f}" for s in seconds) + f"{per_second:17,.0f}", end="")
         print("   " + " ".join(f"{x:.0f}" for x in nanoseconds), flush=True)
-        rows.append(dict(method=name, options=options, seconds=[round(s, 5) for s in seconds], ns_per_token=nanoseconds))
+        rows.append(
+            dict(method=name, options=options, seconds=[round(s, 5) for s in seconds], ns_per_token=nanoseconds)
+        )
 
     slowest = max(row["seconds"][SIZES.index(TARGET_TOKENS)] for row in rows)
     met = slowest < TARGET_SECONDS

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gear_rl.chat import Replies, end_tokens, tokenized_prompts, tools_of
+from gear_rl.chat import Replies, end_tokens, tokenized_prompts, tools_of, writes_tools
 
 trl = pytest.importorskip("trl")
 QWEN3 = Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja"
@@ -67,6 +67,21 @@ def test_tools_are_rendered_by_row():
     asked = [{"role": "user", "content": "hi"}]
     plain, with_tool = tokenized_prompts(tokenizer, [asked, asked], [None, [TOOL]])
     assert "time" not in text(tokenizer, plain) and '"name": "time"' in text(tokenizer, with_tool)
+
+
+def test_a_template_that_passes_over_tools_gets_them_in_the_system_message():
+    tokenizer = characters(CHATML)
+    assert not writes_tools(tokenizer) and writes_tools(characters(QWEN3.read_text()))
+    asked = [{"role": "user", "content": "hi"}]
+    (bare,) = tokenized_prompts(tokenizer, [asked])
+    alone, beside = tokenized_prompts(
+        tokenizer, [asked, [{"role": "system", "content": "Be brief."}, *asked]], [[TOOL]] * 2
+    )
+    schema = json.dumps(TOOL["function"])
+    for prompt, opening in ((alone, "You can call"), (beside, "Be brief.\n\nYou can call")):
+        assert text(tokenizer, prompt).startswith(f"<|im_start|>system\n{opening}")
+        assert schema in text(tokenizer, prompt) and "You are helpful" not in text(tokenizer, prompt)
+    assert "time" not in text(tokenizer, bare)
 
 
 def test_tools_of_a_row_go_before_the_tasks():

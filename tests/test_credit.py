@@ -174,7 +174,14 @@ def test_same_result_on_every_device(name):
     finally:
         torch.use_deterministic_algorithms(False)
     assert torch.equal(cpu.segments, gpu.segments.cpu()) and torch.equal(cpu.onsets, gpu.onsets.cpu())
-    exact = name not in ("low_probability", "rlsd", "serl", "crest", "oar_p", "oar_g")  # exp is not rounded alike everywhere
+    exact = name not in (
+        "low_probability",
+        "rlsd",
+        "serl",
+        "crest",
+        "oar_p",
+        "oar_g",
+    )  # exp is not rounded alike everywhere
     torch.testing.assert_close(gpu.weights.cpu(), cpu.weights, rtol=0 if exact else 1e-5, atol=0 if exact else 1e-6)
     loose = 2e-6 if name == "igpo" else 1e-7  # its returns are sums over turns before a mean is taken away
     torch.testing.assert_close(gpu.advantages.cpu(), cpu.advantages, rtol=1e-6, atol=loose)

@@ -35,7 +35,10 @@ def build(**changes) -> Rollouts:
         (dict(signals={"entropy": torch.zeros(2, 6)}), r"signal 'entropy' must be .* \(2, 5\), got .* \(2, 6\)"),
         (dict(signals={"entropy": torch.zeros(2, 5, dtype=torch.cfloat)}), r"signal 'entropy' must be a real-valued"),
         (dict(signals={"entropy": torch.zeros(2, 5, device="meta")}), r"signal 'entropy' is on meta, .* on cpu"),
-        (dict(channels={"style": torch.zeros(2, 5)}), r"channel 'style' must be a floating-point tensor of shape \(2,\)"),
+        (
+            dict(channels={"style": torch.zeros(2, 5)}),
+            r"channel 'style' must be a floating-point tensor of shape \(2,\)",
+        ),
         (dict(channels={"style": torch.tensor([1, 0])}), r"channel 'style' must be a floating-point .* got int64"),
         (dict(channels={"style": torch.tensor([0.0, float("nan")])}), r"channel 'style' is nan at rollout 1; it must"),
         (dict(rewards=torch.tensor([1.0, float("nan")])), r"rewards is nan at rollout 1; it must be finite"),

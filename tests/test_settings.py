@@ -92,10 +92,14 @@ def test_command_line_goes_over_the_file():
 def test_toml_and_json_say_the_same(tmp_path):
     (tmp_path / "a.toml").write_text('seed = 3\n[task]\nsteps = 8\nanswer = "exact"\n')
     (tmp_path / "a.json").write_bytes(b'\xef\xbb\xbf{"seed": 3, "task": {"steps": 8, "answer": "exact"}}')  # with a BOM
-    assert load_config(tmp_path / "a.toml") == load_config(tmp_path / "a.json") == {
-        "seed": 3,
-        "task": {"steps": 8, "answer": "exact"},
-    }
+    assert (
+        load_config(tmp_path / "a.toml")
+        == load_config(tmp_path / "a.json")
+        == {
+            "seed": 3,
+            "task": {"steps": 8, "answer": "exact"},
+        }
+    )
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from gear_rl.chat import Replies, end_tokens, tokenized_prompts, tools_of
+from gear_rl.decoding import MOST_WORDS, Decoder
 from gear_rl.errors import GearError
 from gear_rl.hints import Prompt
 from gear_rl.tasks.base import Episode, Row, Task, Transcript
@@ -88,7 +89,7 @@ def play(
 
     Randomness: `generator`, else torch's global state, one draw per forward for the whole batch. With `dice`, one per row,
     a rollout does not depend on the batch it is in, so that an evaluation may be cut into batches anew when it resumes."""
-    device, replies = model.device, replies or Replies(tokenizer, **(chat or {}))
+    replies = replies or Replies(tokenizer, **(chat or {}))
     tools = [tools_of(task, row) for row in rows]
     opening = tokenized_prompts(tokenizer, prompts or [row["prompt"] for row in rows], tools, **(chat or {}))
     room = getattr(model.config, "max_position_embeddings", None) or 2**62
@@ -100,22 +101,12 @@ def play(
     seats = [_Seat(Played(ids), task.episode(row), d) for ids, row, d in zip(opening, rows, dealt, strict=True)]
     for seat in seats:
         seat.played.episode = seat.episode
-    played, ends, pad = [seat.played for seat in seats], end_tokens(model, tokenizer), tokenizer.pad_token_id
-    longest = max(map(len, opening))
-    tokens = torch.tensor([[pad] * (longest - len(ids)) + ids for ids in opening], device=device)
-    mask = torch.tensor([[0] * (longest - len(ids)) + [1] * len(ids) for ids in opening], device=device)
-    cache = None
+    played, ends, decoder = [seat.played for seat in seats], end_tokens(model, tokenizer), Decoder(model)
+    read = opening
     with ThreadPoolExecutor(task.concurrent_replies) as threads:
         while True:
-            positions = (mask.cumsum(1) - 1).clamp(min=0)[:, -tokens.size(1) :]
-            out = model(
-                input_ids=tokens, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True,
-                logits_to_keep=1,
-            )  # fmt: skip
-            cache = out.past_key_values
-            if cache is None:
-                raise GearError("the model returned no cache: turn gradient checkpointing off while it samples.")
-            sampled = _sample(out.logits[:, -1].float(), temperature, top_p, generator, seats if dice else None)
+            logits = decoder.read(read)
+            sampled = _sample(logits, temperature, top_p, generator, seats if dice else None)
             asking = [
                 s
                 for s, token in zip(seats, sampled, strict=True)
@@ -138,16 +129,15 @@ def play(
                 return played
             if (dice or temperature == 0) and 2 * len(busy) <= len(seats):
                 # Half are done: go on with the rest. Not where one draw serves all rows: it would change what they say.
-                keep = torch.tensor([i for i, seat in enumerate(seats) if not seat.done], device=device)
-                cache.batch_select_indices(keep)
-                seats, mask = busy, mask[keep]
-            width = min(len(seat.pending) for seat in busy)  # rows in step read the environment's words in one forward
-            step = [[pad] * width if seat.done else seat.pending[:width] for seat in seats]
+                decoder.keep([i for i, seat in enumerate(seats) if not seat.done])
+                seats = busy
+            # Rows in step read the environment's words in one forward. Out of step, those with many words to read take a
+            # few at a time beside those with one.
+            least, most = (f(len(seat.pending) for seat in busy) for f in (min, max))
+            width = most if most == least else min(most, MOST_WORDS)
+            read = [[] if seat.done else seat.pending[:width] for seat in seats]
             for seat in busy:
                 del seat.pending[:width]
-            tokens = torch.tensor(step, device=device)
-            alive = torch.tensor([[int(not seat.done)] for seat in seats], device=device)
-            mask = torch.cat([mask, alive.expand(-1, width)], dim=1)
 
 
 def _sample(

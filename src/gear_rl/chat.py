@@ -9,6 +9,15 @@ from gear_rl.hints import Prompt
 from gear_rl.tasks.base import Message, Row, Task
 
 Tools = list[dict[str, Any]]
+TOOLS_IN_WORDS = """You can call these functions:
+<tools>
+{tools}
+</tools>
+To call some, write nothing but a list of calls:
+<tool_call>[{"name": "function_name", "arguments": {"argument": "value"}}]</tool_call>
+Each call is answered by a tool message. When nothing is left to call, answer in words."""
+"""For templates that do not write tools themselves, SmolLM2's for one: its list of calls in one tag, explained in words of
+ours. A model has to be taught this (`gear warmstart`) or large enough to follow it."""
 
 
 def tools_of(task: Task, row: Row) -> Tools | None:
@@ -20,13 +29,17 @@ def tokenized_prompts(
     tokenizer: Any, prompts: list[Prompt], tools: list[Tools | None] | None = None, **chat: Any
 ) -> list[list[int]]:
     """Ids up to where the policy begins to speak. A group repeats its prompt; each is tokenised once. `tools`: schemas per
-    prompt. `chat`: settings of the template itself, such as enable_thinking."""
+    prompt, put into the system message where the template leaves them out. `chat`: settings of the template itself, such
+    as enable_thinking."""
+    in_words = any(tools or ()) and not writes_tools(tokenizer, **chat)
     known: dict[str, list[int]] = {}
     keys = []
     for i, prompt in enumerate(prompts):
         own = tools[i] if tools else None
         keys.append(repr((prompt, own)))
         if keys[-1] not in known:
+            if own and in_words and not isinstance(prompt, str):
+                prompt, own = with_tools(prompt, own), None
             known[keys[-1]] = (
                 tokenizer(prompt)["input_ids"]
                 if isinstance(prompt, str)
@@ -35,6 +48,23 @@ def tokenized_prompts(
                 )
             )
     return [known[key] for key in keys]
+
+
+def writes_tools(tokenizer: Any, **chat: Any) -> bool:
+    """Whether the chat template writes the schemas it is given as `tools=`. Many older ones pass them over in silence."""
+    probe = {"name": "gear_probe", "description": "A probe.", "parameters": {"type": "object", "properties": {}}}
+    asked = [{"role": "user", "content": "x"}]
+    tools = [{"type": "function", "function": probe}]
+    return "gear_probe" in tokenizer.apply_chat_template(asked, tools=tools, tokenize=False, **chat)
+
+
+def with_tools(prompt: list[Message], tools: Tools) -> list[Message]:
+    """`prompt` with the tools in its system message, a schema a line; a system message of its own stays before them."""
+    schemas = "\n".join(json.dumps(tool.get("function", tool), ensure_ascii=False) for tool in tools)
+    words = TOOLS_IN_WORDS.replace("{tools}", schemas)
+    if prompt and prompt[0]["role"] == "system":
+        return [{**prompt[0], "content": f"{prompt[0]['content']}\n\n{words}"}, *prompt[1:]]
+    return [{"role": "system", "content": words}, *prompt]
 
 
 def end_tokens(model: Any, tokenizer: Any) -> set[int]:

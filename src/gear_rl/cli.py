@@ -17,6 +17,7 @@ from gear_rl.errors import GearError, unknown_name
 
 COMMANDS = {
     "train": "train an agent; with no arguments, the embedded model on the embedded task",
+    "warmstart": "teach a model a task's form by its gold answers, before training",
     "eval": "score a model on a task, sampled and greedy, with intervals",
     "credit": "assign credit to saved rollouts with any method",
     "compare": "methods × seeds on one task: paired intervals, controls, headroom",

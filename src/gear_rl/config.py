@@ -7,6 +7,9 @@ from typing import Any
 
 from gear_rl.errors import GearError, unknown_name
 
+PRECISIONS = ("float32", "bfloat16")
+SCHEDULES = ("linear", "constant")
+
 
 @dataclass
 class TrainOptions:
@@ -18,7 +21,16 @@ class TrainOptions:
     """Prompts per step."""
     generations: int = 8
     """Rollouts per prompt: the group."""
-    learning_rate: float = 3e-4
+    rollouts_per_pass: int | None = None
+    """Rollouts that go through the model at once when the loss is computed; a divisor of prompts × generations. Fewer need
+    less memory and give the same gradient. None: all."""
+    precision: str = "float32"
+    """float32, or bfloat16: weights and optimizer stay in float32, forward and backward passes run in bfloat16, and a
+    bfloat16 copy of the policy samples."""
+    learning_rate: float = 6e-4
+    schedule: str = "linear"
+    """linear: the learning rate falls to 0 over the run. constant: it stays. At a constant rate some runs of the embedded task
+    end where every rollout of a group gives the same answer, which no outcome can mend (docs/experiments.md)."""
     temperature: float = 1.0
     loss_type: str = "dapo"
     teacher: str | None = None
@@ -46,6 +58,16 @@ class TrainOptions:
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 why = " (a group of one has no baseline)" if name == "generations" else ""
                 raise GearError(f"train.{name}={value!r}: must be a whole number, at least {least}{why}.")
+        rollouts = self.prompts * self.generations
+        part = rollouts if self.rollouts_per_pass is None else self.rollouts_per_pass
+        if not isinstance(part, int) or isinstance(part, bool) or part < 1 or rollouts % part:
+            raise GearError(
+                f"train.rollouts_per_pass={part!r}: must be a divisor of prompts × generations, here {rollouts}."
+            )
+        if self.precision not in PRECISIONS:
+            raise unknown_name("train.precision", str(self.precision), PRECISIONS)
+        if self.schedule not in SCHEDULES:
+            raise unknown_name("train.schedule", str(self.schedule), SCHEDULES)
         for name in ("learning_rate", "temperature"):
             value = getattr(self, name)
             if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < float("inf"):

@@ -64,7 +64,9 @@ class Progress:
                 name = {"success": "true success", "reward": "reward"}[what]
                 scale, unit = (100, " %") if what == "success" else (1, "")  # rewards need not lie between 0 and 1
                 digits = 1 if what == "success" else 3
-                self.line(f"  {name:13s}{how:9s} {scale * old:5.{digits}f}{unit} → {scale * new:5.{digits}f}{unit}{interval}")
+                self.line(
+                    f"  {name:13s}{how:9s} {scale * old:5.{digits}f}{unit} → {scale * new:5.{digits}f}{unit}{interval}"
+                )
         self.line(
             f"\neverything is in {folder.path}: model/, metrics.jsonl, rollouts.jsonl, evaluation.json, config.json"
         )

@@ -79,6 +79,7 @@ def run(config: TrainConfig, folder: RunFolder, task: Task, model_path: str, say
     """Train, or go on training. `say` is told what happens (`gear_rl.progress`). Returns the exit code."""
     from gear_rl.evaluate import evaluate
     from gear_rl.record import RecordWriter
+    from gear_rl.sampler import Sampler
 
     options = config.train
     device = choose_device(options.device)
@@ -95,7 +96,7 @@ def run(config: TrainConfig, folder: RunFolder, task: Task, model_path: str, say
     test_rows = task.rows("test", options.eval_rows)
     if "before" not in done:
         say.line(f"evaluating on {len(test_rows)} unseen problems …")
-        done["before"] = evaluate(model, tokenizer, task, test_rows)
+        done["before"] = evaluate(Sampler(options.precision)(model), tokenizer, task, test_rows)
         write_json(folder.evaluation, done)
     header = {
         "task": config.task,
@@ -124,7 +125,7 @@ def run(config: TrainConfig, folder: RunFolder, task: Task, model_path: str, say
         )
         return 130
     say.line(f"trained {options.steps - step} steps in {time.time() - began:.0f} s")
-    done["after"] = evaluate(trainer.model, tokenizer, task, test_rows)
+    done["after"] = evaluate(Sampler(options.precision)(trainer.model), tokenizer, task, test_rows)
     scratch = folder.path / "model.tmp"
     trainer.model.save_pretrained(scratch)
     tokenizer.save_pretrained(scratch)
@@ -155,20 +156,23 @@ def build_trainer(
     from gear_rl.chat import tokenized_prompts, tools_of
     from gear_rl.engines.trl import CreditGRPOTrainer
     from gear_rl.evaluate import judge_all
+    from gear_rl.sampler import Sampler
 
     options = config.train
     on_cpu = model.device.type == "cpu"
     if on_cpu and model.num_parameters() < 5_000_000:
         torch.set_num_threads(1)  # measured: twice as fast as two threads at this size
     longest = task.max_turns * (task.max_turn_tokens + 8)
+    part = options.rollouts_per_pass or options.prompts * options.generations
     dr_grpo = config.credit == "dr_grpo"
     arguments = GRPOConfig(
         output_dir=str(folder.checkpoints),
         max_steps=options.steps,
-        per_device_train_batch_size=options.prompts * options.generations,
+        per_device_train_batch_size=part,
+        gradient_accumulation_steps=options.prompts * options.generations // part,
         num_generations=options.generations,
         learning_rate=options.learning_rate,
-        lr_scheduler_type="constant",
+        lr_scheduler_type=options.schedule,
         adam_beta2=0.95,
         max_completion_length=longest,
         temperature=options.temperature,
@@ -177,7 +181,7 @@ def build_trainer(
         beta=0.0,
         seed=config.seed,
         use_cpu=on_cpu,
-        bf16=False,
+        bf16=options.precision == "bfloat16",
         gradient_checkpointing=False,
         save_strategy="steps",
         save_steps=options.checkpoint_every,
@@ -189,10 +193,10 @@ def build_trainer(
         dataloader_pin_memory=False,
     )
 
-    replies = Replies(tokenizer)
+    replies, sampler = Replies(tokenizer), Sampler(options.precision)
 
     def sample(prompts: list, trainer: Any) -> dict[str, Any]:
-        policy = trainer.accelerator.unwrap_model(trainer.model)
+        policy = sampler(trainer.accelerator.unwrap_model(trainer.model))
         played = play(policy, tokenizer, task, trainer.rows, temperature=options.temperature, replies=replies)
         return {
             "prompt_ids": [p.prompt_ids for p in played],
@@ -205,6 +209,9 @@ def build_trainer(
 
     def reward(verdict: list, log_metric: Any, **_: Any) -> list[float]:
         log_metric("success", sum(v.success for v in verdict) / len(verdict))
+        log_metric("malformed", sum(v.malformed for v in verdict) / len(verdict))
+        for name in verdict[0].channels:
+            log_metric(f"channels/{name}", sum(v.channels.get(name, 0.0) for v in verdict) / len(verdict))
         return [v.reward for v in verdict]
 
     as_hint: Any = getattr(task, "as_hint", None)  # a task whose model reads hints of one form only

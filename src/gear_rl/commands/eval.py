@@ -196,7 +196,9 @@ def _player(args: argparse.Namespace, model: str, chat: dict[str, Any]) -> tuple
     from gear_rl.training import choose_device, load_model
 
     loaded, tokenizer = load_model(model, choose_device(args.device))
-    loaded.to(getattr(torch, args.dtype)).eval()
+    for weight in loaded.parameters():  # weights only: `.to` would round rotary frequencies as well
+        weight.data = weight.data.to(getattr(torch, args.dtype))
+    loaded.eval()
     local = Path(model).is_dir()
     weights = fingerprint_of_model(Path(model)) if local else getattr(loaded.config, "_commit_hash", None)
     player = LocalPlayer(loaded, tokenizer, chat, args.batch_tokens)

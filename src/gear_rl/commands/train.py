@@ -41,7 +41,9 @@ def run(args: argparse.Namespace) -> int:
 
     if args.resume is not None:
         given = [
-            name for name in ("model", "task", "credit", "config", "seed", "data", "out") if getattr(args, name) is not None
+            name
+            for name in ("model", "task", "credit", "config", "seed", "data", "out")
+            if getattr(args, name) is not None
         ]
         if given or args.set:
             raise GearError(f"--resume goes on with the run as it was configured; leave out --{(given or ['set'])[0]}.")

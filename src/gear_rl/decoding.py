@@ -1,0 +1,47 @@
+"""What a batch of rollouts has read so far, as one key-value cache, and the forwards that add to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gear_rl.errors import GearError
+
+MOST_WORDS = 8
+"""Tokens of an environment's answer read in one forward while other rollouts speak. In tool dialogues half of the tokens are
+answers; this takes about half as many forwards as word by word, and more would only widen the cache."""
+
+
+class Decoder:
+    """`read` gives each row its next tokens, and returns what follows them."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.cache: Any = None
+        self.mask: Tensor | None = None
+        """(B, columns): 1 where a row has read a token, 0 where it was padded."""
+
+    def read(self, ids: list[list[int]]) -> Tensor:
+        """A list per row, empty where there is nothing to read, padded on the left → logits after the last, (B, V)."""
+        width, device = max(map(len, ids)), self.model.device
+        tokens = torch.tensor([[0] * (width - len(row)) + row for row in ids], device=device)
+        alive = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in ids], device=device)
+        self.mask = alive if self.mask is None else torch.cat([self.mask, alive], dim=1)
+        positions = (self.mask.cumsum(1) - 1).clamp(min=0)[:, -width:]
+        out = self.model(
+            input_ids=tokens, attention_mask=self.mask, position_ids=positions, past_key_values=self.cache, use_cache=True,
+            logits_to_keep=1,
+        )  # fmt: skip
+        self.cache = out.past_key_values
+        if self.cache is None:
+            raise GearError("the model returned no cache: turn gradient checkpointing off while it samples.")
+        return out.logits[:, -1].float()
+
+    def keep(self, rows: list[int]) -> None:
+        """Go on with these rows only."""
+        assert self.cache is not None and self.mask is not None
+        index = torch.tensor(rows, device=self.model.device)
+        self.cache.batch_select_indices(index)
+        self.mask = self.mask[index]
