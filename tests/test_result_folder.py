@@ -47,4 +47,4 @@ def test_damage_is_named(tmp_path, workshop):
 
 def test_ids_must_tell_problems_apart():
     with pytest.raises(GearError, match="two problems of the test split have the id 'x'"):
-        with_ids([{"id": "x"}, {"id": "x"}], "test")
+        with_ids([{"id": "x", "prompt": "1 + 1"}, {"id": "x", "prompt": "2 + 2"}], "test")

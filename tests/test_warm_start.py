@@ -200,7 +200,7 @@ def test_the_embedded_model_takes_the_same_commands(task, data, tmp_path):
         (["--set", "wram.epochs=1"], "Did you mean 'warm'"),
         (["--set", "warm=1"], "warm.NAME=VALUE"),
         (["--set", "task.dta=x"], "Did you mean 'data'"),
-        (["--out", "."], "exists"),
+        (["--out", str(Path(__file__).parent)], "exists"),
     ],
 )
 def test_bad_input_is_refused_before_a_model_is_loaded(words, message, data, capsys):
