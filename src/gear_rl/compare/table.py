@@ -101,18 +101,21 @@ def control_rows(summary: dict[str, Any]) -> list[tuple[str, str, str, str]]:
     ]
 
 
+def _with_interval(cell: dict[str, Any]) -> str:
+    low, high = (100 * x for x in cell["interval"])
+    return f"{100 * cell['mean']:.1f} ({low:.1f}–{high:.1f})"
+
+
 def markdown(summary: dict[str, Any]) -> str:
-    base = summary["baseline"]
-    lines = [
-        f"| method | lr | true success, sampled | greedy | reward | area | vs {base} | p (Holm) | headroom | collapsed |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
+    """One table; a method's controls stand in its own row."""
+    base, controlled = summary["baseline"], {name: left for name, _, *left in control_rows(summary)}
+    heads = ["method", "lr", "true success, sampled", "reward", "greedy", "area", f"vs {base}", "p (Holm)", "headroom"]
+    heads += ["outcomes shuffled", "wrong hint"] if controlled else []
+    lines = ["| " + " | ".join([*heads, "collapsed"]) + " |", "|---" * (len(heads) + 1) + "|"]
     for row in summary["rows"]:
         if row["control_of"]:
             continue
         cell = row["success"]
-        low, high = (100 * x for x in cell["interval"])
-        numbers = [f"{100 * row[m]['mean']:.1f}" for m in ("greedy", "reward", "area")]
         if row["method"] == base:
             against = ["", "", ""]
         else:
@@ -126,13 +129,13 @@ def markdown(summary: dict[str, Any]) -> str:
         cells = [
             row["method"],
             f"{row['learning_rate']:g}",
-            f"{100 * cell['mean']:.1f} ({low:.1f}–{high:.1f})",
-            *numbers,
+            _with_interval(cell),
+            _with_interval(row["reward"]),
+            f"{100 * row['greedy']['mean']:.1f}",
+            f"{100 * row['area']['mean']:.1f}",
             *against,
+            *(controlled.get(row["method"], ["", ""]) if controlled else []),
+            f"{row['collapsed']}/{summary['plan']['seeds']}",
         ]
-        lines.append("| " + " | ".join([*cells, f"{row['collapsed']}/{summary['plan']['seeds']}"]) + " |")
-    controlled = control_rows(summary)
-    if controlled:
-        lines += ["", "| method | as it is | outcomes shuffled | wrong hint |", "|---|---|---|---|"]
-        lines += ["| " + " | ".join(cells) + " |" for cells in controlled]
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
