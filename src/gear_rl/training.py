@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import platform
 import signal
@@ -263,6 +264,8 @@ def build_trainer(
         recorder=record,
         callbacks=[_run_callback(folder, say)],
     )
+    # A tied head is not in a checkpoint, and every resume would warn of it; checkpoints are proven whole before (run_folder).
+    logging.getLogger("transformers.trainer").addFilter(lambda said: "missing keys" not in said.getMessage())
     trainer.remove_callback(PrinterCallback)  # prints every metric of every step; ours go to the folder
     return trainer
 

@@ -68,7 +68,7 @@ def test_killed_halfway_and_resumed_to_the_same_table(tmp_path):
 def fake_run(folder: Path, name: str, success: float, area: float) -> None:
     """A finished run folder with given results: the summary's arithmetic is checked on numbers known beforehand."""
     run = folder / "runs" / name
-    run.mkdir(parents=True)
+    run.mkdir(parents=True, exist_ok=True)
     scores = {"success": success, "reward": min(1.0, success + 0.2), "success_interval": [0, 1], "n": 100}
     (run / "evaluation.json").write_text(json.dumps({"before": {}, "after": {"sampled": scores, "greedy": scores}}))
     (run / "metrics.jsonl").write_text("".join(json.dumps({"step": i + 1, "success": area}) + "\n" for i in range(30)))
@@ -139,6 +139,8 @@ def test_controls_run_at_their_methods_learning_rate(tmp_path):
     assert {job.method for job in plan.tuning_jobs()} == {"grpo", "rlsd", "opd+wrong_hint", "wrong_hint"}
     for job in plan.tuning_jobs():
         fake_run(tmp_path, job.name, 0.5, 0.5 if (job.method == "rlsd") == (job.learning_rate == 2e-4) else 0.4)
+    fake_run(tmp_path, "grpo-0.0001-1000", 0.5, 0.44)  # within 15 % of the best: the smaller rate is taken
+    fake_run(tmp_path, "grpo-0.0002-1000", 0.5, 0.5)
     assert best_rates(plan, tmp_path, 0.5) == {
         "grpo": 1e-4, "rlsd": 2e-4, "rlsd+wrong_hint": 2e-4, "opd+wrong_hint": 1e-4, "wrong_hint": 1e-4
     }  # fmt: skip

@@ -19,8 +19,8 @@ EPILOG = """examples:
   gear compare --resume runs/first             go on after an interruption
   gear compare --credit grpo,gear,shuffled_outcomes --seeds 8 --set task.hint_errors=0.3
 
-Each method gets its learning rate from one common grid, chosen by true success while training on seeds that
-the comparison does not use; a control such as rlsd+wrong_hint runs at the rate of its method. Options of a
+Each method gets its learning rate from one common grid: the smallest that comes near the best true success while
+training, on seeds that the comparison does not use; a control such as rlsd+wrong_hint runs at the rate of its method. Options of a
 method: --set credit.gear.alpha=4."""
 
 

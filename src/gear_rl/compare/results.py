@@ -21,6 +21,7 @@ METRICS = {
 }
 WINDOW = 25  # steps averaged when looking for the step at which a target is reached
 COLLAPSED = 0.02
+NEARLY_BEST = 0.15  # the share of the best area that a smaller learning rate may lack and still be chosen
 
 
 @dataclass(frozen=True)
@@ -66,15 +67,20 @@ def _within(interval: tuple[float, float], values: list[float]) -> tuple[float, 
 
 
 def best_rates(plan: Plan, folder: Path, target: float) -> dict[str, float]:
-    """Each method's learning rate: the highest area under the *training* curve over the tuning seeds."""
+    """Each method's learning rate: the smallest whose area under the *training* curve, over the tuning seeds, is nearly the
+    best one's. Too large a rate fails by collapse, in some seeds and not in others, so few tuning seeds may not see it; one
+    that is a little small costs a little. (The idea of the one-standard-error rule, where one seed has no standard error.)"""
     if len(plan.learning_rates) == 1:
         return dict.fromkeys(plan.methods, plan.learning_rates[0])
     areas: dict[str, dict[float, list[float]]] = {}
     for job in plan.tuning_jobs():
         outcome = read_outcome(folder / "runs" / job.name, target)
         areas.setdefault(job.method, {}).setdefault(job.learning_rate, []).append(outcome.area)
-    best = {m: max(by_rate, key=lambda rate: mean(by_rate[rate])) for m, by_rate in areas.items()}
-    return {m: best[plan.tuned_as(m)] for m in plan.methods}
+    chosen = {}
+    for method, by_rate in areas.items():
+        enough = (1 - NEARLY_BEST) * max(mean(found) for found in by_rate.values())
+        chosen[method] = min(rate for rate, found in by_rate.items() if mean(found) >= enough)
+    return {m: chosen[plan.tuned_as(m)] for m in plan.methods}
 
 
 def summarise(plan: Plan, folder: Path, rates: dict[str, float], target: float) -> dict[str, Any]:
