@@ -20,8 +20,8 @@ EPILOG = """examples:
   gear compare --credit grpo,gear,shuffled_outcomes --seeds 8 --set task.hint_errors=0.3
 
 Each method gets its learning rate from one common grid: the smallest that comes near the best true success while
-training, on seeds that the comparison does not use; a control such as rlsd+wrong_hint runs at the rate of its method. Options of a
-method: --set credit.gear.alpha=4."""
+training, on seeds that the comparison does not use. A control such as rlsd+wrong_hint runs at the rate of its
+method. Options of a method: --set credit.gear.alpha=4."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
