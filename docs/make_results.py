@@ -1,0 +1,70 @@
+"""Write what `gear compare` found for every method into its page and into results.md: `python docs/make_results.py`."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from gear_rl.compare.table import control_rows, markdown
+
+METHODS = Path(__file__).parent / "methods"
+SUMMARY = Path(__file__).parent.parent / "benchmarks" / "results" / "compare_methods.json"
+
+
+def between(text: str, name: str, content: str) -> str:
+    """`text` with `content` between its marks <!-- name --> and <!-- /name -->."""
+    begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
+    before, found, rest = text.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        raise SystemExit(f"no place marked {begin.strip()} … {end}")
+    return before + begin + content + end + after
+
+
+def sentence(row: dict[str, Any], left: tuple[str, str] | None, summary: dict[str, Any]) -> str:
+    """A method's own line: success, reward, share of the headroom, and what its controls leave of it."""
+    low, high = (100 * x for x in row["success"]["interval"])
+    steps, seeds = summary["plan"]["settings"]["train"]["steps"], summary["plan"]["seeds"]
+    said = f"Embedded task, {steps} steps, {seeds} seeds: true success {100 * row['success']['mean']:.1f} % "
+    said += f"({low:.1f}–{high:.1f}) sampled, {100 * row['greedy']['mean']:.1f} % greedy, "
+    said += f"reward {row['reward']['mean']:.3f}"
+    share = row["success"]["share_of_headroom"]
+    if row["method"] not in (summary["baseline"], "oracle") and share is not None:
+        said += f"; {100 * share:.0f} % of the oracle's headroom over {summary['baseline']}"
+    if row["collapsed"]:
+        said += f"; {row['collapsed']} of {seeds} seeds collapsed"
+    parts = [
+        f"{what} {value}"
+        for what, value in zip(("its outcomes shuffled", "a wrong hint"), left or (), strict=False)
+        if value
+    ]
+    said += "." + (f" With {', with '.join(parts)}." if parts else "")
+    return said + " [Every method in one table](results.md).\n"
+
+
+def main() -> int:
+    summary = json.loads(SUMMARY.read_text())
+    left = {name: (shuffled, wrong) for name, _, shuffled, wrong in control_rows(summary)}
+    table = re.sub(r"^\| (\w+) \|", r"| [\1](\1.md) |", markdown(summary), flags=re.M).replace(
+        "[method](method.md)", "method"
+    )
+    pages = {METHODS / "results.md": between((METHODS / "results.md").read_text(), "table", table)}
+    for row in summary["rows"]:
+        if "+" not in row["method"]:
+            page = METHODS / f"{row['method']}.md"
+            pages[page] = between(page.read_text(), "result", sentence(row, left.get(row["method"]), summary))
+    stale = [page.name for page, text in pages.items() if page.read_text() != text]
+    if "--check" in sys.argv:
+        if stale:
+            print(f"{', '.join(stale)} out of date: python docs/make_results.py", file=sys.stderr)
+        return int(bool(stale))
+    for page, text in pages.items():
+        page.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
