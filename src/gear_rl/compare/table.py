@@ -57,8 +57,9 @@ def text(summary: dict[str, Any]) -> str:
         lines.append(f"\nheadroom (oracle − {base}): {_points(summary['headroom']['success'])} points")
     controlled = control_rows(summary)
     if controlled:
+        lines.append("")
         lines.append(
-            "\nwhat is left without the outcomes, or with another problem's hint, is distillation or luck, not credit:"
+            "what is left without the outcomes, or with another problem's hint, is distillation or luck, not credit:"
         )
         lines.append(f"{'method':19s} {'as it is':15s} {'outcomes shuffled':19s} {'wrong hint':15s}")
         lines += [
