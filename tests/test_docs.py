@@ -36,6 +36,13 @@ def test_the_file_tree_in_the_readme_is_fresh():
     assert done.returncode == 0, done.stderr
 
 
+def test_the_results_on_the_method_pages_are_those_of_the_comparison():
+    done = subprocess.run(
+        [sys.executable, ROOT / "docs" / "make_results.py", "--check"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
