@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import random
 
 import pytest
 import torch
 
+from gear_rl import agent
 from gear_rl.agent import play
-from gear_rl.decoding import MOST_WORDS
+from gear_rl.decoding import MOST_WORDS, Decoder
+from gear_rl.graph_decoding import GraphDecoder
 from gear_rl.tasks.base import Task, Verdict
 from gear_rl.tasks.workshop.tokenizer import build_tokenizer
 from gear_rl.tasks.workshop.world import GAUGE
@@ -68,3 +71,51 @@ def test_rollouts_out_of_step_say_what_they_say_alone(speaker):
     answers = [len(run) for _, mask, _, _ in together for run in "".join(map(str, mask)).split("1")]
     turns = [len(run) for _, mask, _, _ in together for run in "".join(map(str, mask)).split("0") if run]
     assert max(answers) > 3 * MOST_WORDS and len(set(turns)) > 3, "else this tests nothing"
+
+
+@pytest.mark.parametrize("room", [8, 24, 512])
+def test_a_cache_of_fixed_place_is_the_same_cache(speaker, room, monkeypatch):
+    """Squeezed (small room), grown, and cut down to the rows that go on."""
+    rows = Chatty().rows("test", 16)
+    expected = played(speaker, rows)
+    made = []
+
+    def decoder(model):
+        made.append(GraphDecoder(model, graphs=False, room=room))
+        return made[-1]
+
+    monkeypatch.setattr(agent, "decoder_for", decoder)
+    assert played(speaker, rows) == expected
+    assert made[0].plain is False and len(made[0].place.valid) < len(rows)
+
+
+def test_a_recording_that_reads_something_else_is_not_used(speaker, caplog):
+    """Here it forgets all but the token itself."""
+
+    class Forgetful(GraphDecoder):
+        def _read(self, ids):
+            self.place.valid[:] = False
+            return super()._read(ids)
+
+    model, _ = speaker
+    fast, slow = Forgetful(model, graphs=False), Decoder(model)
+    with caplog.at_level(logging.WARNING), torch.no_grad():
+        for ids in ([[5, 6, 7], [8, 9]], [[3], [4]], [[3], [4]]):
+            assert torch.equal(fast.read(ids), slow.read(ids))
+    assert "without CUDA graphs" in caplog.text and fast.plain
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_recorded_forwards_are_the_same_forwards(speaker):
+    model, _ = speaker
+    model = model.to("cuda")
+    fast, slow = GraphDecoder(model, room=16), Decoder(model)
+    dice = random.Random(0)
+    with torch.no_grad():
+        for step in range(60):
+            width = 9 if step == 0 else dice.choice([1, 1, 1, 5, 8, 20])
+            ids = [[dice.randrange(5, 40) for _ in range(max(1, width - dice.randrange(3)))] for _ in range(6)]
+            assert torch.allclose(fast.read(ids), slow.read(ids), atol=1e-3), step
+    model.to("cpu")
+    assert fast.plain is False and set(fast._recorded) <= {1, MOST_WORDS}

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from gear_rl.chat import Replies, end_tokens, tokenized_prompts, tools_of
-from gear_rl.decoding import MOST_WORDS, Decoder
+from gear_rl.decoding import MOST_WORDS
 from gear_rl.errors import GearError
+from gear_rl.graph_decoding import decoder_for
 from gear_rl.hints import Prompt
 from gear_rl.tasks.base import Episode, Row, Task, Transcript
 
@@ -101,7 +102,7 @@ def play(
     seats = [_Seat(Played(ids), task.episode(row), d) for ids, row, d in zip(opening, rows, dealt, strict=True)]
     for seat in seats:
         seat.played.episode = seat.episode
-    played, ends, decoder = [seat.played for seat in seats], end_tokens(model, tokenizer), Decoder(model)
+    played, ends, decoder = [seat.played for seat in seats], end_tokens(model, tokenizer), decoder_for(model)
     read = opening
     with ThreadPoolExecutor(task.concurrent_replies) as threads:
         while True:

@@ -15,7 +15,8 @@ answers; this takes about half as many forwards as word by word, and more would 
 
 
 class Decoder:
-    """`read` gives each row its next tokens, and returns what follows them."""
+    """`read` gives each row its next tokens, and returns what follows them. The cache grows with every forward, by
+    transformers' own means: any model, any device."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -25,11 +26,9 @@ class Decoder:
 
     def read(self, ids: list[list[int]]) -> Tensor:
         """A list per row, empty where there is nothing to read, padded on the left → logits after the last, (B, V)."""
-        width, device = max(map(len, ids)), self.model.device
-        tokens = torch.tensor([[0] * (width - len(row)) + row for row in ids], device=device)
-        alive = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in ids], device=device)
+        tokens, alive = self._padded(ids, max(map(len, ids)))
         self.mask = alive if self.mask is None else torch.cat([self.mask, alive], dim=1)
-        positions = (self.mask.cumsum(1) - 1).clamp(min=0)[:, -width:]
+        positions = (self.mask.cumsum(1) - 1).clamp(min=0)[:, -tokens.size(1) :]
         out = self.model(
             input_ids=tokens, attention_mask=self.mask, position_ids=positions, past_key_values=self.cache, use_cache=True,
             logits_to_keep=1,
@@ -45,3 +44,8 @@ class Decoder:
         index = torch.tensor(rows, device=self.model.device)
         self.cache.batch_select_indices(index)
         self.mask = self.mask[index]
+
+    def _padded(self, ids: list[list[int]], width: int) -> tuple[Tensor, Tensor]:
+        tokens = [[0] * (width - len(row)) + row for row in ids]
+        alive = [[0] * (width - len(row)) + [1] * len(row) for row in ids]
+        return torch.tensor(tokens, device=self.model.device), torch.tensor(alive, device=self.model.device)
