@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import random
 
@@ -11,6 +12,7 @@ import torch
 from gear_rl import agent
 from gear_rl.agent import play
 from gear_rl.decoding import MOST_WORDS, Decoder
+from gear_rl.errors import GearError
 from gear_rl.graph_decoding import GraphDecoder
 from gear_rl.tasks.base import Task, Verdict
 from gear_rl.tasks.workshop.tokenizer import build_tokenizer
@@ -119,3 +121,11 @@ def test_recorded_forwards_are_the_same_forwards(speaker):
             assert torch.allclose(fast.read(ids), slow.read(ids), atol=1e-3), step
     model.to("cpu")
     assert fast.plain is False and set(fast._recorded) <= {1, MOST_WORDS}
+
+
+def test_weights_that_are_no_numbers_are_said(speaker):
+    model, tokenizer = speaker
+    damaged = copy.deepcopy(model)
+    damaged.model.norm.weight.data.fill_(float("nan"))
+    with pytest.raises(GearError, match="not a number"):
+        played((damaged, tokenizer), Chatty().rows("test", 2))

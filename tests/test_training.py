@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import os
 import random
 import signal
@@ -13,6 +15,9 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
+
+from gear_rl import training
+from gear_rl.cli import main
 
 GEAR = [sys.executable, "-m", "gear_rl.cli"]
 SMALL = [
@@ -148,8 +153,6 @@ def test_a_damaged_checkpoint_is_stepped_over(uninterrupted, tmp_path):
     ],
 )
 def test_bad_input_is_refused_with_exit_code_2(tmp_path, words, message):
-    from gear_rl.cli import main
-
     os.chdir(tmp_path)
     done = gear("train", *words, cwd=tmp_path) if "--model" in words else None
     if done is not None:
@@ -166,8 +169,6 @@ def test_bad_input_is_refused_with_exit_code_2(tmp_path, words, message):
 
 
 def complain(capsys, *words: str) -> str:
-    from gear_rl.cli import main
-
     assert main(["train", *words]) == 2
     return capsys.readouterr().err
 
@@ -209,6 +210,27 @@ def test_damaged_weights(tmp_path, capsys, model_and_tokenizer):
     with open(tmp_path / "model" / "model.safetensors", "r+b") as file:
         file.truncate(1000)
     assert "damaged" in complain(capsys, "--model", str(tmp_path / "model"), "--out", str(tmp_path / "run"), *SMALL)
+
+
+@pytest.mark.parametrize("bad", [{2}, set(range(1, 100))], ids=["once", "always"])
+def test_a_step_without_a_finite_gradient_is_skipped(tmp_path, monkeypatch, capsys, bad):
+    load, steps = training.load_model, itertools.count(1)
+
+    def spoiled(path, device):
+        model, tokenizer = load(path, device)
+        model.model.norm.weight.register_hook(lambda gradient: gradient * (math.nan if next(steps) in bad else 1.0))
+        return model, tokenizer
+
+    monkeypatch.setattr(training, "load_model", spoiled)
+    run = tmp_path / "run"
+    code = main(["train", *SMALL, "--set", "train.steps=8", "--out", str(run)])
+    said = capsys.readouterr()
+    assert "step 2: the gradient is not finite; the step is skipped" in said.out
+    if len(bad) > 1:
+        assert code == 2 and "6 steps in a row up to step 6" in said.err and "Traceback" not in said.err
+        return
+    assert code == 0 and said.out.count("is skipped") == 1
+    assert all(weight.isfinite().all() for weight in load_file(run / "model" / "model.safetensors").values())
 
 
 def test_a_full_disk_is_said_plainly_and_nothing_is_lost(tmp_path):

@@ -107,6 +107,8 @@ def play(
     with ThreadPoolExecutor(task.concurrent_replies) as threads:
         while True:
             logits = decoder.read(read)
+            if read is opening and logits.isnan().any():  # on a GPU, drawing from it would end the process
+                raise GearError("the model's output is not a number: its weights are damaged.")
             sampled = _sample(logits, temperature, top_p, generator, seats if dice else None)
             asking = [
                 s

@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import platform
-import signal
 import time
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -15,7 +14,7 @@ from gear_rl import verdict_signals
 from gear_rl.config import TrainConfig
 from gear_rl.errors import GearError
 from gear_rl.methods import method
-from gear_rl.run_folder import RunFolder, mark_complete, write_json
+from gear_rl.run_folder import RunFolder, write_json
 from gear_rl.tasks import Task, make_task
 
 
@@ -157,6 +156,7 @@ def build_trainer(
     from gear_rl.chat import tokenized_prompts, tools_of
     from gear_rl.engines.trl import CreditGRPOTrainer
     from gear_rl.evaluate import judge_all
+    from gear_rl.run_callback import RunCallback
     from gear_rl.sampler import Sampler
 
     options = config.train
@@ -262,49 +262,9 @@ def build_trainer(
         sibling=retold if as_hint else None,
         mask_budget=options.mask_budget,
         recorder=record,
-        callbacks=[_run_callback(folder, say)],
+        callbacks=[RunCallback(folder, say)],
     )
     # A tied head is not in a checkpoint, and every resume would warn of it; checkpoints are proven whole before (run_folder).
     logging.getLogger("transformers.trainer").addFilter(lambda said: "missing keys" not in said.getMessage())
     trainer.remove_callback(PrinterCallback)  # prints every metric of every step; ours go to the folder
     return trainer
-
-
-def _run_callback(folder: RunFolder, say: Any) -> Any:
-    from transformers import TrainerCallback
-
-    class RunCallback(TrainerCallback):
-        """Metrics to the folder, progress to the terminal, Ctrl-C into a saved stop, checkpoints sealed."""
-
-        def __init__(self) -> None:
-            self.stop = False
-
-        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            def interrupt(number: int, frame: Any) -> None:
-                if self.stop:
-                    raise KeyboardInterrupt
-                self.stop = True
-                say.line(
-                    "stopping after this step and saving (again: stop at once, losing what came after the last checkpoint)"
-                )
-
-            self.before = signal.signal(signal.SIGINT, interrupt)
-
-        def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            signal.signal(signal.SIGINT, self.before)
-
-        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
-            if self.stop:
-                control.should_save = control.should_training_stop = True
-            return control
-
-        def on_log(self, args: Any, state: Any, control: Any, logs: dict | None = None, **kwargs: Any) -> None:
-            if logs and "loss" in logs:
-                with open(folder.metrics, "a") as file:
-                    file.write(json.dumps({"step": state.global_step, **logs}) + "\n")
-                say.step(state.global_step, logs)
-
-        def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            mark_complete(folder.checkpoints / f"checkpoint-{state.global_step}")
-
-    return RunCallback()

@@ -183,8 +183,10 @@ def warm_start(
                     share = loss_sum(model, part) / count
                 share.backward()
                 loss += float(share.detach())
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
+            if torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).isfinite():
+                optimizer.step()
+            else:  # taken, it would leave no weight a number
+                say(f"update {len(curve) + 1}/{total}: the gradient is not finite; the update is skipped")
             schedule.step()
             optimizer.zero_grad(set_to_none=True)
             read += sum(len(gold.ids) for gold in batch)
