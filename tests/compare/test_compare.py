@@ -146,6 +146,7 @@ def test_controls_run_at_their_methods_learning_rate(tmp_path):
     }  # fmt: skip
     assert plan.control_of("rlsd+wrong_hint") == ("rlsd", "wrong_hint")
     assert plan.control_of("wrong_hint") is None  # GEAR itself is not compared here
+    assert Plan(["gear", "wrong_hint"], 2, [1e-4, 2e-4], 1).tuned_as("wrong_hint") == "gear"
 
 
 @pytest.mark.slow

@@ -61,8 +61,8 @@ class Plan:
     def tuned_as(self, method: str) -> str:
         """Whose learning rate `method` runs at: its own, but a control (`rlsd+wrong_hint`) has that of its method where both
         are compared, so that nothing differs but what the control takes away."""
-        base = method.split("+")[0]
-        return base if base in self.methods else method
+        control = self.control_of(method)
+        return control[0] if control else method
 
     def control_of(self, method: str) -> tuple[str, str] | None:
         """(the method it is a control of, which control), or None. `wrong_hint` alone is GEAR's."""
