@@ -1,0 +1,128 @@
+"""How long does a batch of rollouts wait for its next token?
+
+    PYTHONPATH=src python benchmarks/sampling.py --out benchmarks/results/sampling_h200.json
+
+SmolLM2-135M's architecture with random weights, bf16; rows read their prompt, then one token after another. Without a GPU it
+runs tiny shapes, and no recording, which says nothing about speed on one. Milliseconds from one token of all rows to the next:
+
+    generate    transformers' generate, which TRL samples with unless it is given an inference engine
+    growing     `gear_rl.decoding.Decoder`: transformers' cache, which grows with every token
+    recorded    `gear_rl.graph_decoding.GraphDecoder`: a cache of fixed place, the forward replayed as a CUDA graph
+    words       the same where half of the rows read 8 tokens of an environment's answer while the others speak
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from gear_rl.decoding import MOST_WORDS, Decoder
+from gear_rl.graph_decoding import GraphDecoder
+
+ON_GPU = torch.cuda.is_available()
+DEVICE = torch.device("cuda" if ON_GPU else "cpu")
+SHAPES = ((256, 128), (32, 4096), (64, 4096)) if ON_GPU else ((4, 16),)
+TOKENS = 32 if ON_GPU else 8
+REPEATS = 3
+
+
+def build() -> Any:
+    shape = dict(
+        hidden_size=576, intermediate_size=1536, num_hidden_layers=30, num_attention_heads=9, num_key_value_heads=3
+    )
+    small = dict(
+        hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2
+    )
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        **(shape if ON_GPU else small),
+        vocab_size=49_152 if ON_GPU else 512,
+        tie_word_embeddings=True,
+        max_position_embeddings=8192,
+        pad_token_id=0,
+        eos_token_id=0,
+    )
+    return LlamaForCausalLM(config).to(DEVICE, torch.bfloat16 if ON_GPU else torch.float32).eval()
+
+
+def seconds(work: Callable[[], None]) -> float:
+    if ON_GPU:
+        torch.cuda.synchronize()
+    began = time.perf_counter()
+    work()
+    if ON_GPU:
+        torch.cuda.synchronize()
+    return time.perf_counter() - began
+
+
+def a_token(work: Callable[[], None]) -> dict[str, float]:
+    """Median and range over `REPEATS` of milliseconds a token; the first run, which records or compiles, is left out."""
+    work()
+    times = sorted(1e3 * seconds(work) / TOKENS for _ in range(REPEATS))
+    return {"median": round(statistics.median(times), 2), "least": round(times[0], 2), "most": round(times[-1], 2)}
+
+
+def generated(model: Any, rows: int, prompt: int) -> dict[str, float]:
+    ids = torch.full((rows, prompt), 7, device=DEVICE)
+
+    def run(tokens: int) -> None:
+        model.generate(
+            ids, attention_mask=torch.ones_like(ids), do_sample=True, min_new_tokens=tokens, max_new_tokens=tokens
+        )
+
+    run(2)
+    prefill = min(seconds(lambda: run(1)) for _ in range(2))
+    times = sorted(1e3 * (seconds(lambda: run(TOKENS + 1)) - prefill) / TOKENS for _ in range(REPEATS))
+    return {"median": round(statistics.median(times), 2), "least": round(times[0], 2), "most": round(times[-1], 2)}
+
+
+def read(decoder: Decoder, rows: int, prompt: int, words: int) -> dict[str, float]:
+    decoder.read([[7] * prompt] * rows)
+    ids = [[7] * (words if row % 2 else 1) for row in range(rows)]
+
+    def run() -> None:
+        for _ in range(TOKENS):
+            torch.multinomial(
+                decoder.read(ids).softmax(-1), 1
+            ).tolist()  # the next token is needed before the next forward
+
+    return a_token(run)
+
+
+@torch.no_grad()
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    model, results = build(), []
+    for rows, prompt in SHAPES:
+        row: dict[str, Any] = {"rows": rows, "prompt": prompt, "generate": generated(model, rows, prompt)}
+        row["growing"] = read(Decoder(model), rows, prompt, 1)
+        row["recorded"] = read(GraphDecoder(model, graphs=ON_GPU), rows, prompt, 1)
+        row["words"] = read(GraphDecoder(model, graphs=ON_GPU), rows, prompt, MOST_WORDS)
+        results.append(row)
+        print(
+            f"{rows} x {prompt}: " + "  ".join(f"{k} {v['median']} ms" for k, v in row.items() if isinstance(v, dict))
+        )
+        if ON_GPU:
+            torch.cuda.empty_cache()
+    device = torch.cuda.get_device_name() if ON_GPU else platform.processor() or "CPU"
+    versions = {name: version(name) for name in ("torch", "transformers")}
+    if options.out:
+        options.out.write_text(
+            json.dumps({"device": device, "versions": versions, "ms_a_token": results}, indent=1) + "\n"
+        )
+
+
+if __name__ == "__main__":
+    main()
