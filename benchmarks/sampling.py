@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from small_model import random_model
 
 from gear_rl.decoding import MOST_WORDS, Decoder
 from gear_rl.graph_decoding import GraphDecoder
@@ -34,25 +34,6 @@ DEVICE = torch.device("cuda" if ON_GPU else "cpu")
 SHAPES = ((256, 128), (32, 4096), (64, 4096)) if ON_GPU else ((4, 16),)
 TOKENS = 32 if ON_GPU else 8
 REPEATS = 3
-
-
-def build() -> Any:
-    shape = dict(
-        hidden_size=576, intermediate_size=1536, num_hidden_layers=30, num_attention_heads=9, num_key_value_heads=3
-    )
-    small = dict(
-        hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2
-    )
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        **(shape if ON_GPU else small),
-        vocab_size=49_152 if ON_GPU else 512,
-        tie_word_embeddings=True,
-        max_position_embeddings=8192,
-        pad_token_id=0,
-        eos_token_id=0,
-    )
-    return LlamaForCausalLM(config).to(DEVICE, torch.bfloat16 if ON_GPU else torch.float32).eval()
 
 
 def seconds(work: Callable[[], None]) -> float:
@@ -104,7 +85,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    model, results = build(), []
+    model, results = random_model(DEVICE, torch.bfloat16 if ON_GPU else torch.float32), []
     for rows, prompt in SHAPES:
         row: dict[str, Any] = {"rows": rows, "prompt": prompt, "generate": generated(model, rows, prompt)}
         row["growing"] = read(Decoder(model), rows, prompt, 1)

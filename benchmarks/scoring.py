@@ -29,8 +29,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from small_model import random_model
 from torch import Tensor
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM
 
 from gear_rl.scoring.scorer import SIGNALS, Scorer
 from gear_rl.scoring.teacher import Teacher
@@ -48,20 +49,7 @@ BUDGET = 65_536 if ON_GPU else 2048
 def load(folder: Path | None) -> Any:
     if folder is not None:
         return AutoModelForCausalLM.from_pretrained(folder, dtype=DTYPE).to(DEVICE).eval()
-    shape = dict(
-        hidden_size=576, intermediate_size=1536, num_hidden_layers=30, num_attention_heads=9, num_key_value_heads=3
-    )
-    small = dict(
-        hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2
-    )
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        **(shape if ON_GPU else small),
-        vocab_size=49_152 if ON_GPU else 512,
-        tie_word_embeddings=True,
-        max_position_embeddings=8192,
-    )
-    return LlamaForCausalLM(config).to(DEVICE, DTYPE).eval()
+    return random_model(DEVICE, DTYPE)
 
 
 class Rollouts:
