@@ -9,6 +9,8 @@ import pytest
 
 from gear_rl.errors import GearError
 from gear_rl.tasks import TASKS, SingleTurn, Task, Transcript, Verdict, choose, find_task, make_task, replay, verdicts
+from gear_rl.tasks.workshop.task import Workshop
+from gear_rl.tasks.workshop.world import Order
 
 
 def test_every_name_leads_to_its_task():
@@ -240,3 +242,27 @@ def test_a_split_without_problems_is_said(tmp_path):
     (tmp_path / "none.jsonl").write_text("")
     with pytest.raises(GearError, match="no problem in it"):
         make_task(str(tmp_path / "none.jsonl"))
+
+
+@pytest.mark.parametrize("kind", ["noise", "bias"])
+def test_the_workshops_hints_err_as_often_as_asked_by_themselves_or_all_alike(kind):
+    said: dict[tuple[str, str], set[str]] = {}
+    wrong = total = 0
+    for row in Workshop(hint_errors=0.3, hint_error_kind=kind).rows("train", 2000):
+        order = Order.parse(row["order"])
+        for job, gold, told in zip(order.jobs, order.gold_tools, row["hint"].split(), strict=True):
+            said.setdefault(job, set()).add(told)
+            wrong, total = wrong + (told != gold), total + 1
+    assert abs(wrong / total - 0.3) < (0.02 if kind == "noise" else 0.09)  # biased: a share of 256 facts
+    assert all(len(tools) == 1 for tools in said.values()) == (kind == "bias")
+
+
+def test_what_a_little_bias_gets_wrong_more_bias_gets_wrong_too():
+    few, many = (
+        [r["hint"] for r in Workshop(hint_errors=e, hint_error_kind="bias").rows("test", 200)] for e in (0.1, 0.4)
+    )
+    gold = [r["hint"] for r in Workshop().rows("test", 200)]
+    tools = [zip(*(hint.split() for hint in hints), strict=True) for hints in zip(few, many, gold, strict=True)]
+    assert all(a == b for row in tools for a, b, right in row if a != right)
+    with pytest.raises(GearError, match="noise"):
+        Workshop(hint_error_kind="biased")

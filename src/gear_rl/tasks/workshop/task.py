@@ -18,9 +18,10 @@ from gear_rl.tasks.workshop.environment import (
     tools_used,
 )
 from gear_rl.tasks.workshop.tokenizer import ANSWER, BOT, END
-from gear_rl.tasks.workshop.world import ANSWERS, HANDBOOK, Order, draw_hint, draw_order
+from gear_rl.tasks.workshop.world import ANSWERS, HANDBOOK, Order, biased_hint, draw_hint, draw_order
 
 MODEL = Path(__file__).parent / "model"
+HINT_ERROR_KINDS = ("noise", "bias")
 STEPS = (4, 6, 8, 12)  # the lengths the embedded model was warm-started on
 
 
@@ -39,6 +40,8 @@ class Workshop(Task):
     """The question at the end: yesno and quarter leave room for luck, exact does not (the no-headroom control)."""
     hint_errors: float = 0.0
     """Share of wrong tools in the hint, fixed per prompt."""
+    hint_error_kind: str = "noise"
+    """noise: every hint errs by itself. bias: the same facts are wrong in all hints, as in a faulty answer key."""
 
     def __post_init__(self) -> None:
         if self.answer not in ANSWERS:
@@ -47,6 +50,8 @@ class Workshop(Task):
             raise GearError(f"workshop: steps must be one of {STEPS}, the lengths its model knows; got {self.steps}.")
         if not 0.0 <= self.hint_errors <= 1.0:
             raise GearError(f"workshop: hint_errors is a share between 0 and 1; got {self.hint_errors}.")
+        if self.hint_error_kind not in HINT_ERROR_KINDS:
+            raise unknown_name("kind of hint errors", self.hint_error_kind, HINT_ERROR_KINDS)
         self.hint_template = "{prompt} hint {hint}"
         self.max_turns = self.steps + 1
         self.max_turn_tokens = 6
@@ -60,7 +65,8 @@ class Workshop(Task):
         rows = []
         for _ in range(1000 if count is None else count):
             order = draw_order(rng, self.answer, self.steps)
-            hint = draw_hint(hint_rng, order, self.hint_errors)
+            biased = self.hint_error_kind == "bias"
+            hint = biased_hint(order, self.hint_errors) if biased else draw_hint(hint_rng, order, self.hint_errors)
             prompt = [{"role": "user", "content": order.text()}]
             rows.append({"prompt": prompt, "order": order.text(), "hint": hint, "answer": order.gold_answer})
         return rows

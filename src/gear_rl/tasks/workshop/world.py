@@ -116,7 +116,17 @@ def draw_order(rng: random.Random, answer: str, steps: int) -> Order:
 
 def draw_hint(rng: random.Random, order: Order, errors: float) -> str:
     """The gold tools in order, never the answer; each is replaced by a wrong one with chance `errors`."""
-    tools = [
-        rng.choice([t for t in TOOLS if t != gold]) if rng.random() < errors else gold for gold in order.gold_tools
-    ]
-    return " ".join(tools)
+    return " ".join(_wrong(rng, gold) if rng.random() < errors else gold for gold in order.gold_tools)
+
+
+def biased_hint(order: Order, errors: float) -> str:
+    """The same, but the share `errors` of all *facts* is wrong, in every hint and in the same way: a faulty handbook. What
+    is wrong at a smaller share is wrong at a larger one too."""
+    dice = [random.Random(f"bias {part} {fault}") for part, fault in order.jobs]
+    return " ".join(
+        _wrong(rng, gold) if rng.random() < errors else gold for rng, gold in zip(dice, order.gold_tools, strict=True)
+    )
+
+
+def _wrong(rng: random.Random, gold: str) -> str:
+    return rng.choice([tool for tool in TOOLS if tool != gold])
