@@ -11,7 +11,8 @@ from typing import Any
 from gear_rl.compare.table import control_rows, markdown
 
 METHODS = Path(__file__).parent / "methods"
-SUMMARY = Path(__file__).parent.parent / "benchmarks" / "results" / "compare_methods.json"
+RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
+SUMMARY, HINT_ERRORS = RESULTS / "compare_methods.json", RESULTS / "compare_hint_errors.json"
 
 
 def between(text: str, name: str, content: str) -> str:
@@ -45,13 +46,35 @@ def sentence(row: dict[str, Any], left: tuple[str, str] | None, summary: dict[st
     return said + " [Every method in one table](results.md).\n"
 
 
+def by_hint_errors(perfect: dict[str, Any]) -> str:
+    """True success of a method (row) by the share of wrong tools in its hints (column), with its share of the headroom."""
+    shares = {"0": perfect, **json.loads(HINT_ERRORS.read_text())["shares"]}
+    lines = [
+        "| method | " + " | ".join(f"{100 * float(share):.0f} % wrong" for share in shares) + " |",
+        "|---" * (len(shares) + 1) + "|",
+    ]
+    rows = {share: {row["method"]: row["success"] for row in summary["rows"]} for share, summary in shares.items()}
+    for method in dict.fromkeys(name for share in list(shares)[1:] for name in rows[share]):
+        cells = []
+        for of_share in rows.values():
+            success = of_share.get(method)
+            low, high = (100 * x for x in success["interval"]) if success else (0.0, 0.0)
+            part = (
+                "" if not success or method in ("grpo", "oracle") else f"; {100 * success['share_of_headroom']:.0f} %"
+            )
+            cells.append(f"{100 * success['mean']:.1f} ({low:.1f}–{high:.1f}){part}" if success else "")
+        lines.append(f"| [{method}]({method}.md) | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
 def main() -> int:
     summary = json.loads(SUMMARY.read_text())
     left = {name: (shuffled, wrong) for name, _, shuffled, wrong in control_rows(summary)}
     table = re.sub(r"^\| (\w+) \|", r"| [\1](\1.md) |", markdown(summary), flags=re.M).replace(
         "[method](method.md)", "method"
     )
-    pages = {METHODS / "results.md": between((METHODS / "results.md").read_text(), "table", table)}
+    page = METHODS / "results.md"
+    pages = {page: between(between(page.read_text(), "table", table), "hint errors", by_hint_errors(summary))}
     for row in summary["rows"]:
         if "+" not in row["method"]:
             page = METHODS / f"{row['method']}.md"
