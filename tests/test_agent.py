@@ -9,7 +9,7 @@ import random
 import pytest
 import torch
 
-from gear_rl import agent
+from gear_rl import agent, graph_decoding
 from gear_rl.agent import play
 from gear_rl.decoding import MOST_WORDS, Decoder
 from gear_rl.errors import GearError
@@ -105,6 +105,19 @@ def test_a_recording_that_reads_something_else_is_not_used(speaker, caplog):
         for ids in ([[5, 6, 7], [8, 9]], [[3], [4]], [[3], [4]]):
             assert torch.equal(fast.read(ids), slow.read(ids))
     assert "without CUDA graphs" in caplog.text and fast.plain
+
+
+def test_a_cache_that_is_built_otherwise_is_left_alone(speaker, caplog, monkeypatch):
+    """Without `layers`, as some models' own caches are; said once, not for every batch."""
+    model, _ = speaker
+    monkeypatch.setattr(graph_decoding, "_Buffers", lambda cache, *_: cache.no_such_layers)
+    with caplog.at_level(logging.WARNING), torch.no_grad():
+        for _ in range(2):
+            fast, slow = GraphDecoder(model, graphs=False), Decoder(model)
+            for ids in ([[5, 6, 7], [8, 9]], [[3], [4]], [[3], [4]]):
+                assert torch.equal(fast.read(ids), slow.read(ids))
+            fast.keep([1])
+    assert caplog.text.count("without CUDA graphs") == 1 and "no_such_layers" in caplog.text
 
 
 @pytest.mark.gpu
