@@ -1,7 +1,9 @@
 """What a step of each method costs over a GRPO step of the same engine, on the embedded default.
 
     python benchmarks/method_cost.py [--rounds 2] [--steps 8] [--only NAME ...]
-        [--out benchmarks/results/method_cost_cpu.json] [--page docs/methods/costs.md]
+        [--out benchmarks/results/method_cost_cpu.json]
+
+`python docs/make_results.py` puts the result into docs/methods.
 
 Every round trains every method for a few steps from the same start, GRPO first. Counted is the processor time of a step
 (one thread), which a busy machine troubles less than the clock; the median step of each method counts.
@@ -27,21 +29,6 @@ from gear_rl.methods import METHODS
 from gear_rl.training import versions
 
 WARM_UP = 2
-PAGE_HEAD = """# What each method costs
-
-Processor time of one training step on the embedded default (`gear train`: four prompts of eight rollouts, six jobs, 113 k
-parameters, one CPU thread), relative to a GRPO step of the same engine. The median of {steps} steps each, made with
-
-    {command}
-
-*declared* is what `gear methods` prints: extra passes over a step's rollouts, forwards + backwards; n is one per action
-token, k one per turn. Here most of a step is sampling, token by token, so that one more pass weighs little; with a large
-model and a fast sampler it weighs more. Masking (`oar_p`) hides at most `train.mask_budget` (64) tokens or runs of tokens
-per rollout; this task has 24. {note}
-
-| method | declared | ms a step | quartiles | over GRPO |
-|---|---|---|---|---|
-"""
 
 
 def measure(credit: str, steps: int) -> list[float]:
@@ -61,24 +48,13 @@ def measure(credit: str, steps: int) -> list[float]:
     return times[WARM_UP:]
 
 
-def page(result: dict[str, Any]) -> str:
-    lines = [
-        f"| [{name}]({name}.md) | {m['declared']} | {m['ms']:.0f} | {m['quartiles'][0]:.0f}–{m['quartiles'][1]:.0f} | "
-        f"× {m['ratio']:.2f} |"
-        for name, m in result["methods"].items()
-    ]
-    facts = {name: result[name] for name in ("steps", "command", "note")}
-    return PAGE_HEAD.format(**facts) + "\n".join(lines) + "\n"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--steps", type=int, default=8, help="measured steps of each method in each round")
     parser.add_argument("--only", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--page", type=Path)
-    parser.add_argument("--note", default="The machine did nothing else.", help="about the machine, for the page")
+    parser.add_argument("--note", default="The machine did nothing else.", help="about the machine")
     options = parser.parse_args()
     torch.set_num_threads(1)
     names = list(dict.fromkeys(["grpo", *options.only]))
@@ -102,8 +78,6 @@ def main() -> None:
     }  # fmt: skip
     if options.out:
         options.out.write_text(json.dumps(result, indent=1) + "\n")
-    if options.page:
-        options.page.write_text(page(result))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Write what `gear compare` found for every method into its page and into results.md: `python docs/make_results.py`."""
+"""Write what was measured of every method into its page, results.md and costs.md: `python docs/make_results.py`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from gear_rl.compare.table import control_rows, markdown
+from gear_rl.methods import METHODS
 
-METHODS = Path(__file__).parent / "methods"
+PAGES = Path(__file__).parent / "methods"
 RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
 SUMMARY, HINT_ERRORS = RESULTS / "compare_methods.json", RESULTS / "compare_hint_errors.json"
+COSTS = RESULTS / "method_cost_cpu.json"
 
 
 def between(text: str, name: str, content: str) -> str:
@@ -46,6 +48,25 @@ def sentence(row: dict[str, Any], left: tuple[str, str] | None, summary: dict[st
     return said + " [Every method in one table](results.md).\n"
 
 
+def declared(method: str) -> str:
+    """As `gear methods` prints it."""
+    return f"{METHODS[method].cost.forwards}+{METHODS[method].cost.backwards}"
+
+
+def cost_table(measured: dict[str, Any]) -> str:
+    lines = ["| method | declared | ms a step | quartiles | over GRPO |", "|---|---|---|---|---|"]
+    for name, m in measured.items():
+        low, high = m["quartiles"]
+        lines.append(
+            f"| [{name}]({name}.md) | {declared(name)} | {m['ms']:.0f} | {low:.0f}–{high:.0f} | × {m['ratio']:.2f} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def cost_sentence(m: dict[str, Any]) -> str:
+    return f"Measured on the embedded default: {m['ratio']:.2f} times a GRPO step ([all methods](costs.md)).\n"
+
+
 def by_hint_errors(perfect: dict[str, Any]) -> str:
     """True success of a method (row) by the share of wrong tools in its hints (column), with its share of the headroom."""
     shares = {"0": perfect, **json.loads(HINT_ERRORS.read_text())["shares"]}
@@ -73,12 +94,17 @@ def main() -> int:
     table = re.sub(r"^\| (\w+) \|", r"| [\1](\1.md) |", markdown(summary), flags=re.M).replace(
         "[method](method.md)", "method"
     )
-    page = METHODS / "results.md"
+    page = PAGES / "results.md"
     pages = {page: between(between(page.read_text(), "table", table), "hint errors", by_hint_errors(summary))}
     for row in summary["rows"]:
         if "+" not in row["method"]:
-            page = METHODS / f"{row['method']}.md"
+            page = PAGES / f"{row['method']}.md"
             pages[page] = between(page.read_text(), "result", sentence(row, left.get(row["method"]), summary))
+    measured = json.loads(COSTS.read_text())["methods"]
+    pages[PAGES / "costs.md"] = between((PAGES / "costs.md").read_text(), "costs", cost_table(measured))
+    for name, m in measured.items():
+        page = PAGES / f"{name}.md"
+        pages[page] = between(pages.get(page, page.read_text()), "cost", cost_sentence(m))
     stale = [page.name for page, text in pages.items() if page.read_text() != text]
     if "--check" in sys.argv:
         if stale:

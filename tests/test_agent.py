@@ -91,6 +91,23 @@ def test_a_cache_of_fixed_place_is_the_same_cache(speaker, room, monkeypatch):
     assert made[0].plain is False and len(made[0].place.valid) < len(rows)
 
 
+def test_a_sliding_window_takes_the_plain_way(speaker, caplog):
+    from transformers import MistralConfig, MistralForCausalLM
+
+    shape = {
+        k: getattr(speaker[0].config, k)
+        for k in ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
+    }
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "pad_token_id": 0}
+    model = MistralForCausalLM(MistralConfig(**shape, **heads, sliding_window=8)).eval()
+    assert not graph_decoding._is_plain(model) and graph_decoding._is_plain(speaker[0])
+    fast, slow = GraphDecoder(model, graphs=False), Decoder(model)
+    with torch.no_grad(), caplog.at_level(logging.WARNING):
+        for ids in ([[5, 6, 7], [8, 9]], *[[[3], [4]]] * 12):
+            assert torch.equal(fast.read(ids), slow.read(ids))
+    assert "sliding window" in caplog.text and fast.plain
+
+
 def test_a_recording_that_reads_something_else_is_not_used(speaker, caplog):
     """Here it forgets all but the token itself."""
 

@@ -9,7 +9,7 @@ import torch
 
 from gear_rl import Rollouts, credit
 from gear_rl.errors import GearError
-from gear_rl.methods import find_method
+from gear_rl.methods import METHODS, find_method
 
 
 def rollouts(seed: int = 0, with_advantages: bool = False) -> Rollouts:
@@ -25,20 +25,26 @@ def rollouts(seed: int = 0, with_advantages: bool = False) -> Rollouts:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["grpo", "rlsd", "opd", "token"])
+@pytest.mark.parametrize("name", ["grpo", "rlsd", "token"])
 @pytest.mark.parametrize("with_advantages", [False, True])
 def test_shuffled_outcomes_deals_each_groups_outcomes_out_again(name, with_advantages):
     batch = rollouts(1, with_advantages)
     plain, shuffled = credit(name, batch), credit(f"{name}+shuffled_outcomes", batch)
     assert torch.equal(shuffled.advantages, credit(f"{name}+shuffled_outcomes", batch).advantages)
-    if name == "opd":  # reads no outcome
-        assert torch.equal(plain.advantages, shuffled.advantages)
-        return
     assert not torch.equal(plain.advantages, shuffled.advantages)
     if name == "grpo":  # per group the same advantages, on other rollouts
         for group in (slice(0, 8), slice(8, 16)):
             of = [sorted(c.advantages[group].abs().max(1).values.tolist()) for c in (plain, shuffled)]
             assert of[0] == pytest.approx(of[1])
+
+
+@pytest.mark.parametrize("name", [name for name, m in METHODS.items() if not m.reads_outcomes])
+def test_what_reads_no_outcome_has_none_to_shuffle(name):
+    batch = rollouts(1)
+    other = replace(batch, rewards=1 - batch.rewards)
+    assert torch.equal(credit(name, batch).advantages, credit(name, other).advantages)
+    with pytest.raises(GearError, match="do not depend on outcomes"):
+        find_method(f"{name}+shuffled_outcomes")
 
 
 def test_shuffled_outcomes_keeps_a_rollouts_channels_together():

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from gear_rl.engines import LOSS_TYPES
 from gear_rl.errors import GearError, unknown_name
+from gear_rl.scoring.teacher import KINDS
 
 PRECISIONS = ("float32", "bfloat16")
 SCHEDULES = ("linear", "constant")
+COUNTS = (
+    "steps", "prompts", "generations", "teacher_every", "mix_steps", "mask_budget", "eval_rows", "checkpoint_every",
+    "record_every",
+)  # fmt: skip
 
 
 @dataclass
@@ -51,10 +58,11 @@ class TrainOptions:
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        counts = ("steps", "prompts", "generations", "mask_budget", "eval_rows", "checkpoint_every", "record_every")
-        for name in counts:
+        for name in COUNTS:
             least = 2 if name == "generations" else 1
             value = getattr(self, name)
+            if (name, value) == ("mix_steps", None):
+                continue
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 why = " (a group of one has no baseline)" if name == "generations" else ""
                 raise GearError(f"train.{name}={value!r}: must be a whole number, at least {least}{why}.")
@@ -64,14 +72,24 @@ class TrainOptions:
             raise GearError(
                 f"train.rollouts_per_pass={part!r}: must be a divisor of prompts × generations, here {rollouts}."
             )
-        if self.precision not in PRECISIONS:
-            raise unknown_name("train.precision", str(self.precision), PRECISIONS)
-        if self.schedule not in SCHEDULES:
-            raise unknown_name("train.schedule", str(self.schedule), SCHEDULES)
-        for name in ("learning_rate", "temperature"):
+        choices = {"precision": PRECISIONS, "schedule": SCHEDULES, "loss_type": LOSS_TYPES, "teacher": KINDS}
+        for name, known in choices.items():
             value = getattr(self, name)
-            if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < float("inf"):
-                raise GearError(f"train.{name}={value!r}: must be a number above 0.")
+            if value not in known and (name, value) != ("teacher", None):
+                raise unknown_name(f"train.{name}", str(value), known)
+        for name, most in (("learning_rate", math.inf), ("temperature", math.inf), ("teacher_decay", 1.0)):
+            value = getattr(self, name)
+            if (
+                not isinstance(value, (int, float))
+                or isinstance(value, bool)
+                or not (0 < value <= most)
+                or value == math.inf
+            ):
+                limit = " and at most 1" if most == 1 else ""
+                raise GearError(f"train.{name}={value!r}: must be a number above 0{limit}.")
+        for name in ("device", "report_to"):
+            if not isinstance(getattr(self, name), str):
+                raise GearError(f"train.{name}={getattr(self, name)!r}: must be a name.")
 
 
 @dataclass

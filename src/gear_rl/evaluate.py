@@ -18,7 +18,7 @@ from gear_rl.estimates import summarise, wilson_interval
 from gear_rl.hints import hinted_prompt
 from gear_rl.players import Job, Player
 from gear_rl.result_folder import ResultFolder, key_of
-from gear_rl.tasks.base import Row, Task, Verdict, verdicts
+from gear_rl.tasks.base import Row, Task, Verdict, check_rows, verdicts
 
 __all__ = ["evaluate", "judge_all", "run_evaluation", "wilson_interval"]
 
@@ -64,16 +64,7 @@ def evaluate(
 
 def with_ids(rows: list[Row], split: str) -> list[Row]:
     """Rows whose ids can file their samples: a task's own, or their place in the split."""
-    if not rows:
-        raise GearError(f"the {split} split holds no problem.")
-    for i, row in enumerate(rows):
-        if not isinstance(row, dict) or not isinstance(row.get("prompt"), (str, list)):
-            shown = (
-                f"has {', '.join(map(str, row)) or 'nothing'}"
-                if isinstance(row, dict)
-                else f"is a {type(row).__name__}"
-            )
-            raise GearError(f"row {i} of the {split} split {shown}: a row is a dict with a prompt (text or messages).")
+    check_rows(rows, split)
     named = [{**row, "id": str(row.get("id") or f"{split}-{i}")} for i, row in enumerate(rows)]
     seen: set[str] = set()
     for row in named:

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
 from gear_rl.decoding import MOST_WORDS, Decoder
+from gear_rl.errors import GearError
 
 ROOM = 512
 """Columns a cache of fixed place has to spare at first."""
@@ -29,8 +30,9 @@ def decoder_for(model: Any) -> Decoder:
 def _is_plain(model: Any) -> bool:
     """Attention by torch's own kernel, over everything before, so that one mask holds for all layers."""
     config = model.config
-    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    return config._attn_implementation == "sdpa" and kinds == {"full_attention"} and not hasattr(model, "hf_device_map")
+    kinds = getattr(config, "layer_types", None) or [getattr(config, "sliding_window", None) or "full_attention"]
+    plain = set(kinds) == {"full_attention"} and config._attn_implementation == "sdpa"
+    return plain and not hasattr(model, "hf_device_map")
 
 
 def grouped_attention(
@@ -137,7 +139,8 @@ class GraphDecoder(Decoder):
         graph, tokens_in, positions_in, out = self._recorded[width]
         tokens_in.copy_(tokens)
         positions_in.copy_(positions)
-        graph.replay()
+        with torch.cuda.device(self.model.device):
+            graph.replay()
         return out
 
     def _forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
@@ -154,14 +157,15 @@ class GraphDecoder(Decoder):
 
     def _record(self, tokens: Tensor, positions: Tensor) -> tuple[Any, ...]:
         """Tokens may be read twice into the same place: the second time nothing changes."""
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            self._forward(tokens, positions)  # what is set up once must not be recorded
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            out = self._forward(tokens, positions)
+        with torch.cuda.device(self.model.device):  # a graph records the streams of one device only
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                self._forward(tokens, positions)  # what is set up once must not be recorded
+            torch.cuda.current_stream().wait_stream(side)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                out = self._forward(tokens, positions)
         return graph, tokens, positions, out
 
     def keep(self, rows: list[int]) -> None:
@@ -177,6 +181,8 @@ class _Buffers:
     is_compileable = False
 
     def __init__(self, cache: Any, mask: Tensor, room: int) -> None:
+        if any(layer.is_sliding or layer.keys.size(2) != mask.size(1) for layer in cache.layers):
+            raise GearError("the model's cache forgets what it has read (a sliding window)")
         self.keys = [layer.keys for layer in cache.layers]
         self.values = [layer.values for layer in cache.layers]
         self.valid, self.end = mask.bool(), mask.size(1)

@@ -13,7 +13,7 @@ from gear_rl.errors import GearError
 from gear_rl.run_folder import RunFolder, mark_complete
 
 MOST_SKIPPED = 5
-"""Steps in a row without a finite gradient; more is no accident."""
+"""Steps in a row without a finite gradient; one more is no accident."""
 
 
 class RunCallback(TrainerCallback):
@@ -35,10 +35,7 @@ class RunCallback(TrainerCallback):
                 "stopping after this step and saving (again: stop at once, losing what came after the last checkpoint)"
             )
 
-        self.before = signal.signal(signal.SIGINT, interrupt)
-
-    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        signal.signal(signal.SIGINT, self.before)
+        signal.signal(signal.SIGINT, interrupt)  # `training.run` puts the one before it back
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
         gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
@@ -48,8 +45,8 @@ class RunCallback(TrainerCallback):
         self.skipped += 1
         if self.skipped > MOST_SKIPPED:
             raise GearError(
-                f"the gradient is not finite, {self.skipped} steps in a row up to step {state.global_step + 1}. The last "
-                "checkpoint is whole. Try a smaller train.learning_rate, or train.precision=float32."
+                f"the gradient is not finite, {self.skipped} steps in a row up to step {state.global_step + 1}, and none was "
+                "taken. Try a smaller train.learning_rate, or train.precision=float32."
             )
         self.say.line(f"step {state.global_step + 1}: the gradient is not finite; the step is skipped")
         for weight in model.parameters():

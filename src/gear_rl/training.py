@@ -6,16 +6,18 @@ import json
 import logging
 import os
 import platform
+import signal
 import time
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from gear_rl import verdict_signals
 from gear_rl.config import TrainConfig
-from gear_rl.errors import GearError
+from gear_rl.errors import GearError, unknown_name
 from gear_rl.methods import method
 from gear_rl.run_folder import RunFolder, write_json
 from gear_rl.tasks import Task, make_task
+from gear_rl.tasks.base import check_rows
 
 
 def prepare(config: TrainConfig) -> tuple[Task, str]:
@@ -27,9 +29,11 @@ def prepare(config: TrainConfig) -> tuple[Task, str]:
         raise GearError(f"task {config.task!r} brings no model of its own: give one with --model.")
     if chosen.hint == "other" and config.train.prompts < 2:
         raise GearError(f"{config.credit} needs at least two prompts a step (train.prompts).")
-    rows = task.rows("train", config.train.prompts, config.seed)
+    choose_device(config.train.device)
+    _check_tracker(config.train.report_to)
+    rows = check_rows(task.rows("train", config.train.steps * config.train.prompts, config.seed), "train")
     for i, row in enumerate(rows):
-        if chosen.hint in ("own", "other") and not row.get("hint", "").strip():
+        if chosen.hint in ("own", "other") and not str(row.get("hint") or "").strip():
             raise GearError(
                 f"task {config.task!r}, train row {i}: no ground truth for the hint that {config.credit} needs."
             )
@@ -107,7 +111,7 @@ def run(config: TrainConfig, folder: RunFolder, task: Task, model_path: str, say
     recorder = RecordWriter(folder.rollouts, header)
     recorder.truncate_after(step - 1)  # rollouts of step s were sampled before step s was taken
     trainer = build_trainer(config, folder, task, model, tokenizer, recorder, say)
-    began = time.time()
+    began, interrupt = time.time(), signal.getsignal(signal.SIGINT)
     try:
         with say.progress(options.steps, step):
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
@@ -119,6 +123,8 @@ def run(config: TrainConfig, folder: RunFolder, task: Task, model_path: str, say
                 f"Free some space, then: gear train --resume {folder.path}"
             ) from error
         raise
+    finally:
+        signal.signal(signal.SIGINT, interrupt)
     if trainer.state.global_step < options.steps:
         say.line(
             f"interrupted after step {trainer.state.global_step}; saved. Go on with: gear train --resume {folder.path}"
@@ -136,11 +142,30 @@ def run(config: TrainConfig, folder: RunFolder, task: Task, model_path: str, say
 
 
 def choose_device(wanted: str) -> str:
+    """ "auto": a GPU if there is one. A device that torch does not know, or that is not there, is refused."""
     import torch
 
     if wanted == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=wanted)
+    except (RuntimeError, AssertionError, TypeError) as error:  # torch without CUDA says so by an assertion
+        raise GearError(f"device {wanted!r}: {str(error).splitlines()[0]}") from None
     return wanted
+
+
+def _check_tracker(name: str) -> None:
+    if name == "none":
+        return
+    from transformers.integrations.integration_utils import (
+        INTEGRATION_TO_CALLBACK,
+        get_available_reporting_integrations,
+    )
+
+    if name not in INTEGRATION_TO_CALLBACK:
+        raise unknown_name("tracker in train.report_to", str(name), ("none", *INTEGRATION_TO_CALLBACK))
+    if name not in get_available_reporting_integrations():
+        raise GearError(f"train.report_to={name}: {name} is not installed.")
 
 
 def build_trainer(

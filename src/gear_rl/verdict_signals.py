@@ -44,10 +44,10 @@ def known_signals(task: Task, row: Row, method: Method) -> set[str]:
         raise
     except Exception as error:
         raise GearError(f"task {type(task).__name__} cannot judge a rollout that says nothing: {error!r}.") from error
-    fields = {signal for signal, field in _FIELDS.items() if getattr(verdict, field, None) is not None}
+    fields = {signal for signal, field in _FIELDS.items() if getattr(verdict, field) is not None}
     parts = verdict.channels.keys() - {"generic"}
     known |= fields - {"decision"} | ({"channels"} if len(parts) >= max(1, method.fewest_channels) else set())
-    return known | ({"feedback"} if getattr(verdict, "feedback", None) is not None else set())
+    return known | ({"feedback"} if verdict.feedback is not None else set())
 
 
 def refuse_what_the_task_cannot_say(task: Task, name: str, row: Row, method: Method) -> None:
@@ -104,4 +104,4 @@ def channels(rows: list[Row], completions: Ids) -> dict[str, list[float]]:
 
 def feedback(rows: list[Row], completions: Ids) -> list[str | None]:
     """For the engine: what the environment said about each rollout."""
-    return [getattr(row["verdict"], "feedback", None) for row in rows]
+    return [row["verdict"].feedback for row in rows]

@@ -178,3 +178,13 @@ def test_a_folder_never_mixes_two_comparisons(tmp_path):
     (tmp_path / "c" / "compare.json").write_text("{")
     with pytest.raises(GearError, match="damaged"):
         open_folder(tmp_path / "c", None)
+
+
+def test_what_a_run_would_refuse_is_refused_before_the_first(tmp_path, capsys):
+    from gear_rl.cli import main
+
+    (tmp_path / "sums.jsonl").write_text('{"prompt": "1+1?", "answer": "2"}\n' * 20)
+    out = tmp_path / "out"
+    task = ["--task", str(tmp_path / "sums.jsonl"), "--model", "nowhere", "--set", "task.judged_by=number"]
+    assert main(["compare", "--credit", "grpo,crest", *task, "--out", str(out)]) == 2
+    assert "crest needs turn_reward" in capsys.readouterr().err and not out.exists()

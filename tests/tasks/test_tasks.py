@@ -9,6 +9,7 @@ import pytest
 
 from gear_rl.errors import GearError
 from gear_rl.tasks import TASKS, SingleTurn, Task, Transcript, Verdict, choose, find_task, make_task, replay, verdicts
+from gear_rl.tasks.base import check_rows
 from gear_rl.tasks.workshop.task import Workshop
 from gear_rl.tasks.workshop.world import Order
 
@@ -266,3 +267,17 @@ def test_what_a_little_bias_gets_wrong_more_bias_gets_wrong_too():
     assert all(a == b for row in tools for a, b, right in row if a != right)
     with pytest.raises(GearError, match="noise"):
         Workshop(hint_error_kind="biased")
+
+
+@pytest.mark.parametrize("reward", [float("nan"), float("inf"), None, "1"])
+def test_a_reward_is_a_finite_number(reward):
+    with pytest.raises(GearError, match="finite number"):
+        Verdict(reward, True)
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"), [([], "holds no problem"), ([{"question": "?"}], "row 0 .* has question"), (["?"], "is a str")]
+)
+def test_rows_without_a_prompt_are_refused(rows, says):
+    with pytest.raises(GearError, match=says):
+        check_rows(rows, "train")

@@ -52,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
     from gear_rl.compare.runner import run_all
     from gear_rl.compare.table import markdown, text
     from gear_rl.run_folder import RunFolder, write_json
+    from gear_rl.training import prepare
 
     if args.workers < 1:
         raise GearError(f"--workers {args.workers}: at least 1.")
@@ -61,6 +62,8 @@ def run(args: argparse.Namespace) -> int:
         folder, plan = args.resume, open_folder(args.resume, None)
     else:
         plan = _plan(args)
+        for name in plan.methods:  # what a run would refuse is refused before the first
+            prepare(plan.config(name, plan.learning_rates[0], 0))[0].close()
         folder = args.out or RunFolder.free_name(Path("runs"), f"compare-{plan.config(plan.methods[0], 1e-4, 0).task}")
         plan = open_folder(folder, plan)
     began = time.time()

@@ -32,7 +32,7 @@ LETTERS = {
 }
 LEGEND = f"""\
 needs     signals of each token: {", ".join(f"{letters} {name}" for name, letters in LETTERS.items())}; decision. \
-channels: the parts of the reward. loss: none; the engine adds a distillation loss.
+hint, sibling, feedback: what a teacher reads. channels: the parts of the reward. loss: the engine adds a distillation loss.
 cost      extra passes over the rollouts of a GRPO step, forwards + backwards; n: one per action token, k: one per turn.
 standing  how sure it is that this code is what the source says: known (the paper's own words), second-hand, seen, \
 abstract (only that was readable), recalled, or ours.
@@ -75,7 +75,7 @@ def describe(method: type[Method]) -> dict[str, Any]:
     return {
         "name": method.name,
         "summary": method.summary,
-        "needs": list(method.needs),
+        "needs": [*method.needs, *needs_beside_signals(method)],
         "cost": {"forwards": method.cost.forwards, "backwards": method.cost.backwards, "why": method.cost.why},
         "standing": method.standing,
         "paper": method.paper,
@@ -88,6 +88,12 @@ def describe(method: type[Method]) -> dict[str, Any]:
             for f in fields(method.Options)
         ],
     }
+
+
+def needs_beside_signals(method: type[Method]) -> list[str]:
+    """What must be given or added beside signals: something for a teacher to read, parts of the reward, a loss."""
+    read = {"own": ["hint"], "other": ["hint"], "sibling": ["sibling"], "feedback": ["feedback"], None: []}[method.hint]
+    return [*read, *["channels"] * bool(method.fewest_channels), *["loss"] * bool(method().distillation)]
 
 
 def option_docs(options: type) -> dict[str, str]:
@@ -129,9 +135,8 @@ def table(methods: list[dict[str, Any]], width: int) -> str:
 
 
 def short_needs(m: dict[str, Any]) -> str:
-    """The letters of its signals, and what it needs beside them."""
-    beside = ["channels"] * bool(m["fewest_channels"]) + ["loss"] * bool(m["distillation"])
-    return " ".join([*(LETTERS.get(name, name) for name in m["needs"]), *beside]) or "-"
+    """Signals by their letters."""
+    return " ".join(LETTERS.get(name, name) for name in m["needs"]) or "-"
 
 
 def short_standing(standing: str) -> str:
@@ -143,7 +148,7 @@ def short_standing(standing: str) -> str:
 def in_full(m: dict[str, Any], width: int) -> str:
     """One method with its options."""
     facts = {
-        "needs": ", ".join(m["needs"]) or "no signals",
+        "needs": ", ".join(m["needs"]) or "nothing",
         "hint": HINTS[m["hint"]],
         "cost": f"{m['cost']['forwards']} forwards, {m['cost']['backwards']} backwards: {m['cost']['why']}",
         "mass": "preserved: a rollout's token advantages add up to n_i A_i" if m["preserves_mass"] else "not preserved",

@@ -10,6 +10,7 @@ from typing import Any
 
 from trl import GRPOConfig
 
+from gear_rl.engines import LOSS_TYPES
 from gear_rl.engines.trl_signals import ANSWER_SPAN, SALIENCY
 from gear_rl.engines.trl_sources import Sources
 from gear_rl.errors import GearError, unknown_name
@@ -17,9 +18,6 @@ from gear_rl.methods import Method
 from gear_rl.methods.base import HOW_TO_GET
 from gear_rl.scoring.answer_logprob import SIGNALS as ANSWER_SIGNALS
 from gear_rl.scoring.scorer import SIGNALS
-
-LOSS_TYPES = ("dapo", "grpo", "dr_grpo", "bnpo", "cispo", "sapo")
-"""TRL's losses that take advantages per token. `vespo` and `luspo` assume one per rollout."""
 
 
 def refuse_unsupported(config: GRPOConfig | None, method: Method, mix_steps: int | None) -> None:

@@ -77,6 +77,8 @@ class Method:
     distillation: Distillation | None = None
     """A loss that the engine adds to the policy's; None for methods that only say advantages."""
     cost: ClassVar[Cost] = NOTHING
+    reads_outcomes: ClassVar[bool] = True
+    """Whether `assign` looks at rewards at all: some only imitate their teacher."""
     preserves_mass: ClassVar[bool] = True
     """Whether each rollout's token advantages add up to n_i A_i: True for all that reweight, False for the rest."""
 

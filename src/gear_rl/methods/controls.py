@@ -1,4 +1,4 @@
-"""Controls for any method, by name: `rlsd+shuffled_outcomes`, `sdpo+wrong_hint`.
+"""Controls for any method, by name: `rlsd+shuffled_outcomes`, `opsd+wrong_hint`.
 
 A method with a teacher can learn without its outcome (it distils the hint) and without its hint (some of a hint's effect is
 style). Both controls take one of the two away and leave everything else as it is. `shuffled_outcomes` and `wrong_hint`
@@ -45,6 +45,9 @@ def _with_wrong_hint(method: type[Method]) -> type[Method]:
 
 
 def _with_shuffled_outcomes(method: type[Method]) -> type[Method]:
+    if not method.reads_outcomes:
+        raise GearError(f"{method.name}+shuffled_outcomes: {method.name}'s advantages do not depend on outcomes.")
+
     class Controlled(method):  # type: ignore[valid-type, misc]
         name = f"{method.name}+shuffled_outcomes"
         summary = f"{method.name} with the outcomes of each group in random order."

@@ -22,6 +22,7 @@ class OPD(Method):
     needs = ("student_logprob", "teacher_logprob")
     hint = "own"
     cost = STUDENT_AND_TEACHER
+    reads_outcomes = False
     preserves_mass = False
 
     @dataclass(frozen=True)

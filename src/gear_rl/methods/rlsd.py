@@ -88,6 +88,9 @@ class SERL(RLSD):
 
     @dataclass(frozen=True)
     class Options(RLSD.Options):
+        mix: float = option(0.5, at_least=0.0, at_most=1.0)
+        """λ: 0 is GRPO, 1 the full weights. Default: where SERL starts; it then falls to 0 over 50 steps (the engine's
+        mix_steps)."""
         hint: str = option("feedback", choices=("feedback", "sibling"))
         """What the teacher reads: the environment's feedback, or a successful rollout of the same group with the
         feedback appended. Default: SERL's first; it names the second too."""

@@ -20,6 +20,7 @@ class DistillationAlone(Method):
     """No policy gradient: every advantage is 0, and all learning comes from `distillation`."""
 
     cost = DISTILLING
+    reads_outcomes = False
     preserves_mass = False
 
     def assign(self, rollouts: Rollouts) -> Credit:

@@ -28,6 +28,7 @@ or in `transcript.episode`, the very object that was played. Tasks that label si
 
 from __future__ import annotations
 
+import math
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -41,6 +42,18 @@ Row = dict[str, Any]
 """One problem; the keys are listed above."""
 Message = dict[str, Any]
 """{"role": …, "content": …}, as chat templates read it."""
+
+
+def check_rows(rows: list[Row], split: str) -> list[Row]:
+    """`rows`, if they are some and each has a prompt: a task of one's own may give anything."""
+    if not rows:
+        raise GearError(f"the {split} split holds no problem.")
+    for i, row in enumerate(rows):
+        if not isinstance(row, dict) or not isinstance(row.get("prompt"), (str, list)):
+            held = ", ".join(map(str, row)) or "nothing" if isinstance(row, dict) else None
+            shown = f"is a {type(row).__name__}" if held is None else f"has {held}"
+            raise GearError(f"row {i} of the {split} split {shown}: a row is a dict with a prompt (text or messages).")
+    return rows
 
 
 @dataclass(frozen=True)
@@ -59,10 +72,24 @@ class Verdict:
     """A reward per turn of the policy, where the task has one; as many as there were turns."""
     first_wrong: int | None = None
     """The first turn (from 0) that went wrong. None: no turn did, or the task cannot know."""
+    states: list[int] | None = None
+    """Per turn of the policy: a number for the state of the world before it. Equal numbers are the same state."""
+    calls: list[int] | None = None
+    """Per token of the completion: 1 on the words of a tool call, 0 elsewhere."""
+    feedback: str | None = None
+    """What the environment says about the rollout afterwards, for a teacher to read."""
     malformed: int = 0
     """Tool calls that could not be read or, where the task checks that, do not fit their tool's schema."""
     trivially_passable: bool = False
     """Doing nothing passes this problem too: a success here says little. Evaluation counts these apart."""
+
+    def __post_init__(self) -> None:
+        try:
+            finite = math.isfinite(self.reward)
+        except TypeError:
+            finite = False
+        if not finite:
+            raise GearError(f"a verdict's reward must be a finite number, not {self.reward!r}.")
 
 
 class Episode(Protocol):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from gear_rl.errors import GearError
@@ -76,20 +75,9 @@ def split_turns(completion: str) -> list[list[str]]:
     return turns
 
 
-@dataclass(frozen=True)
-class WorkshopVerdict(Verdict):
-    """A verdict, and what else the workshop knows about a rollout."""
-
-    states: list[int] = field(default_factory=list)
-    """Per turn: a number for the gauge and the job at hand before it. Equal numbers are the same state."""
-    calls: list[int] = field(default_factory=list)
-    """Per token of the completion: 1 on the words of a tool call, the tool and the part."""
-    feedback: str = ""
-    """What an inspector says afterwards, job by job: the tool if it was the right one, else "no"."""
-
-
-def judge(order: Order, completion: str) -> WorkshopVerdict:
-    """Replay the completion. Reward: the answer is right. Success: so was every decision on the way."""
+def judge(order: Order, completion: str) -> Verdict:
+    """Replay the completion. Reward: the answer is right. Success: so was every decision on the way. Feedback: what an
+    inspector says, job by job: the tool if it was the right one, else "no"."""
     decisions: list[int] = []
     calls: list[int] = []
     states: list[int] = []
@@ -130,7 +118,7 @@ def judge(order: Order, completion: str) -> WorkshopVerdict:
                 raise GearError(f"workshop: the completion goes on after the episode ended: {completion[:200]!r}")
             decisions += [0, 0]  # the gauge and the next opening, the environment's words
             calls += [0, 0]
-    return WorkshopVerdict(
+    return Verdict(
         reward,
         answered and reward > 0 and -1 not in decisions,
         decisions,

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from gear_rl.errors import GearError, unknown_name
-from gear_rl.tasks.base import Row, Task, Transcript
+from gear_rl.tasks.base import Row, Task, Transcript, Verdict
 from gear_rl.tasks.workshop.environment import (
     WorkshopEnvironment,
     WorkshopEpisode,
-    WorkshopVerdict,
     judge,
     spoken,
     tools_used,
@@ -74,10 +73,10 @@ class Workshop(Task):
     def episode(self, row: Row) -> WorkshopEpisode:
         return WorkshopEpisode(Order.parse(row["order"]))
 
-    def judge(self, row: Row, completion: str) -> WorkshopVerdict:
+    def judge(self, row: Row, completion: str) -> Verdict:
         return judge(Order.parse(row["order"]), completion)
 
-    def verdict(self, row: Row, transcript: Transcript) -> WorkshopVerdict:
+    def verdict(self, row: Row, transcript: Transcript) -> Verdict:
         """An endpoint's transcript has no end marks, which `judge` counts tokens by: its turns are told again with them."""
         turns, episode, words = transcript.turns, self.episode(row), list[str]()
         if not turns or END in transcript.completion:
