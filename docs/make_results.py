@@ -14,7 +14,7 @@ from gear_rl.methods import METHODS
 PAGES = Path(__file__).parent / "methods"
 RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
 SUMMARY, HINT_ERRORS = RESULTS / "compare_methods.json", RESULTS / "compare_hint_errors.json"
-COSTS = RESULTS / "method_cost_cpu.json"
+HINT_BIAS, COSTS = RESULTS / "compare_hint_bias.json", RESULTS / "method_cost_cpu.json"
 
 
 def between(text: str, name: str, content: str) -> str:
@@ -69,33 +69,35 @@ def cost_sentence(m: dict[str, Any]) -> str:
 
 def by_hint_errors(perfect: dict[str, Any]) -> str:
     """True success of a method (row) by the share of wrong tools in its hints (column), with its share of the headroom."""
-    shares = {"0": perfect, **json.loads(HINT_ERRORS.read_text())["shares"]}
-    lines = [
-        "| method | " + " | ".join(f"{100 * float(share):.0f} % wrong" for share in shares) + " |",
-        "|---" * (len(shares) + 1) + "|",
-    ]
-    rows = {share: {row["method"]: row["success"] for row in summary["rows"]} for share, summary in shares.items()}
-    for method in dict.fromkeys(name for share in list(shares)[1:] for name in rows[share]):
+    found = json.loads(HINT_ERRORS.read_text())
+    columns = {"none wrong": perfect}
+    columns |= {f"{100 * float(share):.0f} % wrong": summary for share, summary in found["shares"].items()}
+    rows = [{row["method"]: row["success"] for row in summary["rows"]} for summary in columns.values()]
+    lines = [f"| method | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+    for method in dict.fromkeys(name for successes in rows[1:] for name in successes):
         cells = []
-        for of_share in rows.values():
-            success = of_share.get(method)
+        for success in (successes.get(method) for successes in rows):
             low, high = (100 * x for x in success["interval"]) if success else (0.0, 0.0)
             part = (
                 "" if not success or method in ("grpo", "oracle") else f"; {100 * success['share_of_headroom']:.0f} %"
             )
             cells.append(f"{100 * success['mean']:.1f} ({low:.1f}–{high:.1f}){part}" if success else "")
-        lines.append(f"| [{method}]({method}.md) | " + " | ".join(cells) + " |")
+        lines.append(f"| [{method}]({method}.md) | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def linked(table: str) -> str:
+    """Each method's name leads to its page."""
+    return re.sub(r"^\| (\w+) \|", r"| [\1](\1.md) |", table, flags=re.M).replace("[method](method.md)", "method")
 
 
 def main() -> int:
     summary = json.loads(SUMMARY.read_text())
     left = {name: (shuffled, wrong) for name, _, shuffled, wrong in control_rows(summary)}
-    table = re.sub(r"^\| (\w+) \|", r"| [\1](\1.md) |", markdown(summary), flags=re.M).replace(
-        "[method](method.md)", "method"
-    )
     page = PAGES / "results.md"
-    pages = {page: between(between(page.read_text(), "table", table), "hint errors", by_hint_errors(summary))}
+    text = between(page.read_text(), "table", linked(markdown(summary)))
+    text = between(text, "hint errors", by_hint_errors(summary))
+    pages = {page: between(text, "hint bias", linked(markdown(json.loads(HINT_BIAS.read_text())["summary"])))}
     for row in summary["rows"]:
         if "+" not in row["method"]:
             page = PAGES / f"{row['method']}.md"
