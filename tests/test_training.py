@@ -31,6 +31,7 @@ SMALL = [
     "train.eval_rows=20",
 ]
 SHORT = [*SMALL, "--set", "train.steps=14", "--set", "train.checkpoint_every=3", "--set", "train.record_every=2"]
+EVERYTHING = [*SHORT, "--set", "train.teacher=ema", "--set", "train.kl=0.02"]  # whatever a checkpoint must bring back
 
 
 def gear(*words: str, **kwargs):
@@ -51,7 +52,7 @@ def learned(run: Path) -> list[dict]:
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):
     run = tmp_path_factory.mktemp("reference") / "run"
-    done = gear("train", *SHORT, "--set", "train.teacher=ema", "--out", str(run))
+    done = gear("train", *EVERYTHING, "--out", str(run))
     assert done.returncode == 0, done.stderr
     return run, done
 
@@ -82,7 +83,7 @@ def test_killed_at_random_points_and_resumed_exactly(uninterrupted, tmp_path):
     rng = random.Random(time.time_ns())
     kill_at = sorted(rng.sample(range(1, 13), 2))
     print("killed at", kill_at)
-    command = [*GEAR, "train", *SHORT, "--set", "train.teacher=ema", "--out", str(run)]
+    command = [*GEAR, "train", *EVERYTHING, "--out", str(run)]
     for limit in [*kill_at, "checkpoint"]:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         while process.poll() is None:
@@ -145,6 +146,7 @@ def test_a_damaged_checkpoint_is_stepped_over(uninterrupted, tmp_path):
         (["--set", "train.device=foo"], "device 'foo'"),
         (["--set", "train.device=meta:x"], "device 'meta:x'"),
         (["--set", "train.report_to=tensorbord"], "Did you mean 'tensorboard'"),
+        (["--set", "train.kl=-1"], "train.kl=-1: must be a number, at least 0"),
         (["--set", "train.mix_steps=0"], "train.mix_steps=0: must be a whole number, at least 1"),
         (["--set", "train.mix_steps=abc"], "train.mix_steps='abc'"),
         (["--set", "train.teacher_every=0"], "train.teacher_every=0"),

@@ -38,6 +38,9 @@ class TrainOptions:
     schedule: str = "linear"
     """linear: the learning rate falls to 0 over the run. constant: it stays. At a constant rate some runs of the embedded task
     end where every rollout of a group gives the same answer, which no outcome can mend (docs/experiments.md)."""
+    kl: float = 0.0
+    """β of the KL term towards the starting policy (TRL's `beta`). Above 0, each step reads its rollouts once more with the
+    starting weights, which are kept in memory."""
     temperature: float = 1.0
     loss_type: str = "dapo"
     teacher: str | None = None
@@ -87,6 +90,8 @@ class TrainOptions:
             ):
                 limit = " and at most 1" if most == 1 else ""
                 raise GearError(f"train.{name}={value!r}: must be a number above 0{limit}.")
+        if not isinstance(self.kl, (int, float)) or isinstance(self.kl, bool) or not 0 <= self.kl < math.inf:
+            raise GearError(f"train.kl={self.kl!r}: must be a number, at least 0.")
         for name in ("device", "report_to"):
             if not isinstance(getattr(self, name), str):
                 raise GearError(f"train.{name}={getattr(self, name)!r}: must be a name.")

@@ -204,7 +204,7 @@ def build_trainer(
         temperature=options.temperature,
         loss_type="dr_grpo" if dr_grpo else options.loss_type,
         scale_rewards="none" if dr_grpo else "group",
-        beta=0.0,
+        beta=options.kl,
         seed=config.seed,
         use_cpu=on_cpu,
         bf16=options.precision == "bfloat16",
