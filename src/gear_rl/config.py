@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -16,6 +17,12 @@ COUNTS = (
     "steps", "prompts", "generations", "teacher_every", "mix_steps", "mask_budget", "eval_rows", "checkpoint_every",
     "record_every",
 )  # fmt: skip
+NUMBERS: dict[str, tuple[Callable[[float], bool], str]] = {
+    "learning_rate": (lambda x: 0 < x < math.inf, "above 0"),
+    "temperature": (lambda x: 0 < x < math.inf, "above 0"),
+    "kl": (lambda x: 0 <= x < math.inf, "not below 0"),
+    "teacher_decay": (lambda x: 0 < x <= 1, "above 0 and at most 1"),
+}
 
 
 @dataclass
@@ -80,18 +87,10 @@ class TrainOptions:
             value = getattr(self, name)
             if value not in known and (name, value) != ("teacher", None):
                 raise unknown_name(f"train.{name}", str(value), known)
-        for name, most in (("learning_rate", math.inf), ("temperature", math.inf), ("teacher_decay", 1.0)):
+        for name, (holds, limits) in NUMBERS.items():
             value = getattr(self, name)
-            if (
-                not isinstance(value, (int, float))
-                or isinstance(value, bool)
-                or not (0 < value <= most)
-                or value == math.inf
-            ):
-                limit = " and at most 1" if most == 1 else ""
-                raise GearError(f"train.{name}={value!r}: must be a number above 0{limit}.")
-        if not isinstance(self.kl, (int, float)) or isinstance(self.kl, bool) or not 0 <= self.kl < math.inf:
-            raise GearError(f"train.kl={self.kl!r}: must be a number, at least 0.")
+            if type(value) not in (int, float) or not holds(value):
+                raise GearError(f"train.{name}={value!r}: must be a number {limits}.")
         for name in ("device", "report_to"):
             if not isinstance(getattr(self, name), str):
                 raise GearError(f"train.{name}={getattr(self, name)!r}: must be a name.")
