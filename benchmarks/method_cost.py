@@ -26,7 +26,7 @@ import torch
 from step_cost import build
 
 from gear_rl.methods import METHODS
-from gear_rl.training import versions
+from gear_rl.training.run import versions
 
 WARM_UP = 2
 

@@ -6,8 +6,8 @@ SmolLM2-135M's architecture with random weights, bf16; rows read their prompt, t
 runs tiny shapes, and no recording, which says nothing about speed on one. Milliseconds from one token of all rows to the next:
 
     generate    transformers' generate, which TRL samples with unless it is given an inference engine
-    growing     `gear_rl.decoding.Decoder`: transformers' cache, which grows with every token
-    recorded    `gear_rl.graph_decoding.GraphDecoder`: a cache of fixed place, the forward replayed as a CUDA graph
+    growing     `gear_rl.sampling.decoding.Decoder`: transformers' cache, which grows with every token
+    recorded    `gear_rl.sampling.graph_decoding.GraphDecoder`: a cache of fixed place, the forward replayed as a CUDA graph
     words       the same where half of the rows read 8 tokens of an environment's answer while the others speak
 """
 
@@ -26,8 +26,8 @@ from typing import Any
 import torch
 from small_model import random_model
 
-from gear_rl.decoding import MOST_WORDS, Decoder
-from gear_rl.graph_decoding import GraphDecoder
+from gear_rl.sampling.decoding import MOST_WORDS, Decoder
+from gear_rl.sampling.graph_decoding import GraphDecoder
 
 ON_GPU = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if ON_GPU else "cpu")

@@ -23,6 +23,6 @@ def workshop():
 
 @pytest.fixture
 def model_and_tokenizer(workshop):
-    from gear_rl.training import load_model
+    from gear_rl.models import load_model
 
     return load_model(workshop.default_model(), "cpu")

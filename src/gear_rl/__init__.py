@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOME = {
-    "Rollouts": "gear_rl.rollouts",
-    "Credit": "gear_rl.assignment",
-    "credit": "gear_rl.assignment",
+    "Rollouts": "gear_rl.assignment.rollouts",
+    "Credit": "gear_rl.assignment.credit",
+    "credit": "gear_rl.methods",
     "METHODS": "gear_rl.methods",
     "GearError": "gear_rl.errors",
 }
 __all__ = ["METHODS", "Credit", "GearError", "Rollouts", "__version__", "credit"]
 
 if TYPE_CHECKING:
-    from gear_rl.assignment import Credit, credit
+    from gear_rl.assignment.credit import Credit
+    from gear_rl.assignment.rollouts import Rollouts
     from gear_rl.errors import GearError
-    from gear_rl.methods import METHODS
-    from gear_rl.rollouts import Rollouts
+    from gear_rl.methods import METHODS, credit
 
 
 def __getattr__(name: str) -> Any:

@@ -20,7 +20,7 @@ from gear_rl.compare.runner import is_finished, run_all
 from gear_rl.compare.table import markdown, text
 from gear_rl.errors import GearError
 
-GEAR = [sys.executable, "-m", "gear_rl.cli", "compare"]
+GEAR = [sys.executable, "-m", "gear_rl.cli.main", "compare"]
 SMALL = ["--credit", "grpo,oracle", "--seeds", "2", "--learning-rates", "3e-4,6e-4", "--set", "task.steps=4"]
 SMALL += [
     "--set",
@@ -181,7 +181,7 @@ def test_a_folder_never_mixes_two_comparisons(tmp_path):
 
 
 def test_what_a_run_would_refuse_is_refused_before_the_first(tmp_path, capsys):
-    from gear_rl.cli import main
+    from gear_rl.cli.main import main
 
     (tmp_path / "sums.jsonl").write_text('{"prompt": "1+1?", "answer": "2"}\n' * 20)
     out = tmp_path / "out"

@@ -9,10 +9,10 @@ import torch
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
-from gear_rl.agent import Replies, play
 from gear_rl.engines.trl import CreditGRPOTrainer
 from gear_rl.engines.trl_refusals import LOSS_TYPES
 from gear_rl.errors import GearError
+from gear_rl.sampling.play import Replies, play
 from gear_rl.scoring.scorer import Scorer
 from gear_rl.tasks.workshop.environment import WorkshopEnvironment, judge
 from gear_rl.tasks.workshop.world import Order
@@ -77,7 +77,7 @@ def weights(trainer):
 @pytest.mark.parametrize("options", [dict(alpha=0.0), dict(mix=0.0)])
 @pytest.mark.parametrize("route", ["rollout_func", "environment"])
 def test_no_credit_is_trl_bit_for_bit(tmp_path, workshop, data, options, route):
-    from gear_rl.training import load_model
+    from gear_rl.models import load_model
 
     final = []
     for trainer_class, extra in ((GRPOTrainer, {}), (CreditGRPOTrainer, dict(credit="gear", credit_options=options))):
@@ -97,7 +97,7 @@ def test_no_credit_is_trl_bit_for_bit(tmp_path, workshop, data, options, route):
 
 
 def test_gear_moves_weights_elsewhere_than_grpo(tmp_path, workshop, data):
-    from gear_rl.training import load_model
+    from gear_rl.models import load_model
 
     final = []
     for credit in ("grpo", "gear"):

@@ -9,12 +9,12 @@ from engine_runs import build, watch
 from test_trl import arguments, length_reward, own_rollouts
 
 from gear_rl.engines.trl import CreditGRPOTrainer
-from gear_rl.engines.trl_hints import siblings
-from gear_rl.engines.trl_signals import SignalCollector
-from gear_rl.engines.trl_sources import Sampled, Sources
 from gear_rl.errors import GearError
 from gear_rl.methods import METHODS, method
-from gear_rl.record import read_record
+from gear_rl.records.record import read_record
+from gear_rl.signals.collector import SignalCollector
+from gear_rl.signals.hint_texts import siblings
+from gear_rl.signals.sources import Sampled, Sources
 
 PEERS = "rlsd serl crest opsd sdpo sdpg oar_p oar_g grail shear crpo mt_grpo gigpo igpo high_entropy".split()
 TASK_ROWS = 16

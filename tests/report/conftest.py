@@ -11,7 +11,7 @@ import pytest
 from report_browser import Page
 from report_samples import gear
 
-from gear_rl.record import RecordedRollout, read_record
+from gear_rl.records.record import RecordedRollout, read_record
 
 SHORT = ["train.steps=17", "train.prompts=3", "train.generations=6", "train.record_every=5", "train.eval_rows=60"]
 

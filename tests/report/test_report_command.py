@@ -9,7 +9,7 @@ import struct
 import pytest
 from report_samples import HEADER, gear, transcript, write_transcripts
 
-from gear_rl.cli import main
+from gear_rl.cli.main import main
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from report_samples import transcript, write_transcripts
 
 from gear_rl import GearError
-from gear_rl.record import read_record
+from gear_rl.records.record import read_record
 from gear_rl.report import collect, html_page, open_source, packing, summary
 from gear_rl.report.curves import MOST_POINTS, alarms, curves
 from gear_rl.report.kinds import KINDS, token_kinds
@@ -163,7 +163,7 @@ def test_alarms_are_told_apart_by_the_rules_that_raised_them():
 
 
 def test_a_run_is_told_as_json_without_its_tokens(run, capsys):
-    from gear_rl.cli import main
+    from gear_rl.cli.main import main
 
     assert main(["report", str(run), "--format", "json", "-o", "-"]) == 0
     told = json.loads(capsys.readouterr().out)

@@ -6,7 +6,7 @@ import pytest
 from report_browser import in_group, number
 from report_samples import gear, transcript, write_transcripts
 
-from gear_rl.record import read_record
+from gear_rl.records.record import read_record
 
 
 # ---------------------------------------------------------------------------------------------------- several runs

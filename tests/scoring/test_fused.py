@@ -13,7 +13,7 @@ import pytest
 import torch
 
 pytest.importorskip("triton")
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1] / "helpers"
 
 
 def run(*command: str, interpret: bool) -> str:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from gear_rl.chat.tool_calls import ToolCall
 from gear_rl.errors import GearError
-from gear_rl.tasks.acebench import AceBench
-from gear_rl.tasks.acebench.data import conversation
 from gear_rl.tasks.base import replay
-from gear_rl.tasks.tool_calls import ToolCall
+from gear_rl.tasks.tools.acebench import AceBench
+from gear_rl.tasks.tools.acebench.data import conversation
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "acebench_en"
 SHOP = {
@@ -163,7 +163,7 @@ def test_the_benchmark_itself():
 
 @pytest.mark.skipif(importlib.util.find_spec("tool_sandbox") is not None, reason="ToolSandbox is installed")
 def test_toolsandbox_says_how_to_install():
-    from gear_rl.tasks.toolsandbox import ToolSandbox
+    from gear_rl.tasks.tools.toolsandbox import ToolSandbox
 
     with pytest.raises(GearError, match=r"github\.com/apple/ToolSandbox"):
         ToolSandbox()

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from chat_server import message, serving
 
+from gear_rl.chat.tool_calls import ToolCall
 from gear_rl.errors import GearError
-from gear_rl.task_check import check_split
-from gear_rl.tasks.acebench import AceBench
-from gear_rl.tasks.acebench.agent_world import AgentWorld
-from gear_rl.tasks.acebench.apps import MOST_MESSAGES, PEOPLE
-from gear_rl.tasks.acebench.milestones import MENDED, matched, read_milestones, read_step
+from gear_rl.evaluation.task_check import check_split
 from gear_rl.tasks.base import replay
-from gear_rl.tasks.tau.user import STOP
-from gear_rl.tasks.tool_calls import ToolCall
+from gear_rl.tasks.tools.acebench import AceBench
+from gear_rl.tasks.tools.acebench.agent_world import AgentWorld
+from gear_rl.tasks.tools.acebench.apps import MOST_MESSAGES, PEOPLE
+from gear_rl.tasks.tools.acebench.milestones import MENDED, matched, read_milestones, read_step
+from gear_rl.tasks.tools.tau.user import STOP
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "acebench_en"
 PARAMETERS = {

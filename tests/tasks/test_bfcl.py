@@ -8,17 +8,15 @@ import sys
 import time
 from pathlib import Path
 
+import bfcl_sample
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-import bfcl_sample
-
+from gear_rl.chat.tool_calls import ToolCall
 from gear_rl.errors import GearError
 from gear_rl.tasks.base import Transcript, replay
-from gear_rl.tasks.bfcl import Bfcl, checker
-from gear_rl.tasks.bfcl.calls import executable
-from gear_rl.tasks.bfcl.data import UNPASSABLE
-from gear_rl.tasks.tool_calls import ToolCall
+from gear_rl.tasks.tools.bfcl import Bfcl, checker
+from gear_rl.tasks.tools.bfcl.calls import executable
+from gear_rl.tasks.tools.bfcl.data import UNPASSABLE
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "bfcl_v3"
 judged = pytest.mark.skipif(

@@ -10,8 +10,8 @@ pytest.importorskip("math_verify")
 
 from gear_rl.errors import GearError
 from gear_rl.tasks import make_task
-from gear_rl.tasks.judging import WORKER, Judge
-from gear_rl.tasks.maths_judging import is_right
+from gear_rl.tasks.maths.judging import is_right
+from gear_rl.tasks.workers.judging import WORKER, Judge
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +118,7 @@ def test_the_worker_does_not_see_the_environment(judge):
 
 
 def test_a_missing_judge_is_said_before_anything_is_sampled(monkeypatch):
-    monkeypatch.setattr("gear_rl.tasks.judging.find_spec", lambda name: None)
+    monkeypatch.setattr("gear_rl.tasks.workers.judging.find_spec", lambda name: None)
     with pytest.raises(GearError, match=r"math-verify is not installed: pip install 'gear-rl\[math\]'"):
         make_task("gsm8k")
     with pytest.raises(GearError, match="reasoning-gym is not installed"):

@@ -9,7 +9,7 @@ from maths_sample import lines, write
 
 from gear_rl.errors import GearError
 from gear_rl.tasks import make_task, replay
-from gear_rl.tasks.maths_answers import after_thought, fingerprint, last_boxed, last_number, plain_number, same_text
+from gear_rl.tasks.maths.answers import after_thought, fingerprint, last_boxed, last_number, plain_number, same_text
 
 PUBLISHED = Path(__file__).parents[3] / "shared" / "data"
 

@@ -5,23 +5,20 @@ from __future__ import annotations
 import copy
 import json
 import random
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 import tau_sample
 
+from gear_rl.chat.tool_calls import ToolCall
 from gear_rl.errors import GearError
 from gear_rl.tasks.base import Transcript, replay
-from gear_rl.tasks.tau import Tau2Retail, TauAirline, TauRetail
-from gear_rl.tasks.tau.airline import AirlineTools
-from gear_rl.tasks.tau.calculator import calculate
-from gear_rl.tasks.tau.records import Database
-from gear_rl.tasks.tau.retail import RetailTools
-from gear_rl.tasks.tau.world import World
-from gear_rl.tasks.tool_calls import ToolCall
+from gear_rl.tasks.tools.tau import Tau2Retail, TauAirline, TauRetail
+from gear_rl.tasks.tools.tau.airline import AirlineTools
+from gear_rl.tasks.tools.tau.calculator import calculate
+from gear_rl.tasks.tools.tau.records import Database
+from gear_rl.tasks.tools.tau.retail import RetailTools
+from gear_rl.tasks.tools.tau.world import World
 from gear_rl.tasks.upstream import split_rows
 
 KINDS = {"retail": RetailTools, "airline": AirlineTools}

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from gear_rl.chat.tool_calls import ToolCall
 from gear_rl.tasks.base import Transcript, replay
-from gear_rl.tasks.tau import Tau2Airline, Tau2Retail, TauAirline, TauRetail
-from gear_rl.tasks.tau.episode import TauEpisode
-from gear_rl.tasks.tau.records import Database
-from gear_rl.tasks.tau.world import World
-from gear_rl.tasks.tool_calls import ToolCall
+from gear_rl.tasks.tools.tau import Tau2Airline, Tau2Retail, TauAirline, TauRetail
+from gear_rl.tasks.tools.tau.episode import TauEpisode
+from gear_rl.tasks.tools.tau.records import Database
+from gear_rl.tasks.tools.tau.world import World
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 pytestmark = pytest.mark.skipif(not (SHARED / "tau_bench").is_dir(), reason="the data is not beside the checkout")

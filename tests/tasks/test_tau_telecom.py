@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from chat_server import message, serving
 
+from gear_rl.chat.tool_calls import ToolCall
 from gear_rl.errors import GearError
-from gear_rl.task_check import check_split
+from gear_rl.evaluation.task_check import check_split
 from gear_rl.tasks.base import Transcript, replay
-from gear_rl.tasks.tau import Tau2Telecom
-from gear_rl.tasks.tau.telecom.world import TelecomWorld
-from gear_rl.tasks.tau.user import STOP
-from gear_rl.tasks.tool_calls import ToolCall
+from gear_rl.tasks.tools.tau import Tau2Telecom
+from gear_rl.tasks.tools.tau.telecom.world import TelecomWorld
+from gear_rl.tasks.tools.tau.user import STOP
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "tau2_bench"
 DB = """

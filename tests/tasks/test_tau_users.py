@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
+import tau_sample
 from chat_server import message, serving
 
-sys.path.insert(0, str(Path(__file__).parent))
-import tau_sample
-
 from gear_rl.errors import GearError
-from gear_rl.tasks.tau import TauRetail
-from gear_rl.tasks.tau.airline import AirlineTools
-from gear_rl.tasks.tau.retail import RetailTools
-from gear_rl.tasks.tau.user import OPENING, STOP, ScriptedUser, first_person
+from gear_rl.tasks.tools.tau import TauRetail
+from gear_rl.tasks.tools.tau.airline import AirlineTools
+from gear_rl.tasks.tools.tau.retail import RetailTools
+from gear_rl.tasks.tools.tau.user import OPENING, STOP, ScriptedUser, first_person
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import pytest
 
 from gear_rl.errors import GearError
 from gear_rl.tasks import make_task, replay
-from gear_rl.tasks.toolrl import THOUGHT, correctness
+from gear_rl.tasks.tools.toolrl import THOUGHT, correctness
 
 PUBLISHED = Path(__file__).parents[3] / "shared" / "data" / "toolrl"
 NEWS = {"name": "news", "parameters": {"page": "1", "topic": "x"}}

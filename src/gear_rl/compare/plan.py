@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gear_rl.config import TrainConfig
 from gear_rl.errors import GearError
+from gear_rl.files import write_json
 from gear_rl.methods import method
 from gear_rl.methods.controls import CONTROLS
-from gear_rl.run_folder import write_json
 from gear_rl.tasks import make_task
+from gear_rl.training.config import TrainConfig
 
 FORMAT = 1
 FIRST_TUNING_SEED = 1000

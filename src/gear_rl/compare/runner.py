@@ -44,8 +44,9 @@ def _train(plan: Plan, job: Job, path: Path) -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    from gear_rl.run_folder import RunFolder, write_json
-    from gear_rl.training import prepare, run
+    from gear_rl.files import write_json
+    from gear_rl.training.run import prepare, run
+    from gear_rl.training.run_folder import RunFolder
 
     config = plan.config(job.method, job.learning_rate, job.seed)
     task, model = prepare(config)

@@ -20,20 +20,20 @@ from transformers import TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 
-from gear_rl.assignment import Credit
+from gear_rl.assignment.credit import Credit
+from gear_rl.assignment.rollouts import Rollouts
+from gear_rl.chat.hints import DEFAULT_TEMPLATE, hinted_prompt
 from gear_rl.engines import trl_refusals as refusals
-from gear_rl.engines.trl_distillation import DistillationTerm
-from gear_rl.engines.trl_hints import hint_texts
-from gear_rl.engines.trl_signals import SignalCollector
-from gear_rl.engines.trl_sources import FromRow, Ids, Recorder, Sampled, Sources
 from gear_rl.errors import GearError
-from gear_rl.hints import DEFAULT_TEMPLATE, hinted_prompt
 from gear_rl.methods import method
-from gear_rl.rollouts import Rollouts
 from gear_rl.scoring.guards import Guards, copied_share, focus
 from gear_rl.scoring.masking import BUDGET
 from gear_rl.scoring.scorer import SIGNALS, Scorer
 from gear_rl.scoring.teacher import Teacher
+from gear_rl.signals.collector import SignalCollector
+from gear_rl.signals.distillation import DistillationTerm
+from gear_rl.signals.hint_texts import hint_texts
+from gear_rl.signals.sources import FromRow, Ids, Recorder, Sampled, Sources
 
 
 class CreditGRPOTrainer(GRPOTrainer):

@@ -11,13 +11,13 @@ from typing import Any
 from trl import GRPOConfig
 
 from gear_rl.engines import LOSS_TYPES
-from gear_rl.engines.trl_signals import ANSWER_SPAN, SALIENCY
-from gear_rl.engines.trl_sources import Sources
 from gear_rl.errors import GearError, unknown_name
 from gear_rl.methods import Method
 from gear_rl.methods.base import HOW_TO_GET
 from gear_rl.scoring.answer_logprob import SIGNALS as ANSWER_SIGNALS
 from gear_rl.scoring.scorer import SIGNALS
+from gear_rl.signals.collector import ANSWER_SPAN, SALIENCY
+from gear_rl.signals.sources import Sources
 
 
 def refuse_unsupported(config: GRPOConfig | None, method: Method, mix_steps: int | None) -> None:

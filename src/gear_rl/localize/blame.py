@@ -20,11 +20,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from gear_rl.baselines import group_advantages
+from gear_rl.assignment.baselines import group_advantages
+from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.errors import GearError, unknown_name
 from gear_rl.localize.labelled import Labelled
 from gear_rl.methods import Method, all_methods
-from gear_rl.rollouts import Rollouts
 
 
 @dataclass(frozen=True)

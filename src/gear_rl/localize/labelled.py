@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from gear_rl.rollouts import Rollouts
+from gear_rl.assignment.rollouts import Rollouts
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from gear_rl.errors import GearError
 from gear_rl.localize.labelled import Labelled, Part, token_units
-from gear_rl.record import RecordedRollout, open_record, to_rollouts
+from gear_rl.records.record import RecordedRollout, open_record, to_rollouts
 
 PARTS = 3
 MOST_TOKENS = 2_000_000

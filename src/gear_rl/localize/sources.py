@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from gear_rl.assistant_tokens import ConversationTokens
-from gear_rl.chat import end_tokens
+from gear_rl.chat.assistant_tokens import ConversationTokens
+from gear_rl.chat.hints import DEFAULT_TEMPLATE, check_template
+from gear_rl.chat.templates import end_tokens
 from gear_rl.errors import GearError
-from gear_rl.hints import DEFAULT_TEMPLATE, check_template
 from gear_rl.localize.arithmetic import arithmetic_chains
 from gear_rl.localize.blame import SIGNALS, depends_on_teacher
 from gear_rl.localize.labelled import Part
@@ -18,7 +18,7 @@ from gear_rl.localize.steps import Solution, from_solutions, read_solutions, sol
 from gear_rl.localize.tasks import from_task
 from gear_rl.localize.teachers import Scored, Teachers
 from gear_rl.methods import Method
-from gear_rl.offline import find_model, room_of
+from gear_rl.models import find_model, room_of
 from gear_rl.scoring.scorer import SIGNALS as SCORED
 from gear_rl.tasks import Task
 
@@ -74,7 +74,7 @@ def played(request: Request, task: Task) -> Parts:
     source |= {"seed": request.seed, "temperature": request.temperature}
 
     def parts() -> Iterator[Part]:
-        from gear_rl.training import load_model
+        from gear_rl.models import load_model
 
         for name in models:
             request.say(f"{len(rows)} rollouts by {name} …")
@@ -131,7 +131,7 @@ def solved(
     source |= {"rows": read, "measured": len(solutions), "teacher_model": request.teacher_model}
 
     def parts() -> Iterator[Part]:
-        from gear_rl.training import load_model
+        from gear_rl.models import load_model
 
         for name in request.models:
             request.say(f"{len(solutions)} solutions scored by {name} …")

@@ -20,14 +20,14 @@ from typing import Any
 
 import torch
 
-from gear_rl.assistant_tokens import Conversation, ConversationTokens
+from gear_rl.assignment.rollouts import Rollouts
+from gear_rl.chat.assistant_tokens import Conversation, ConversationTokens
+from gear_rl.chat.hints import hinted_prompt
+from gear_rl.engines.offline import Completions, other_hints, padded
 from gear_rl.errors import GearError
-from gear_rl.hints import hinted_prompt
 from gear_rl.localize.labelled import Labelled
 from gear_rl.localize.teachers import Scored, Teachers
-from gear_rl.offline import Completions, other_hints, padded
-from gear_rl.rollouts import Rollouts
-from gear_rl.transcripts import read_rows, truth_of
+from gear_rl.records.transcripts import read_rows, truth_of
 
 BETWEEN = "\n\n"
 MOST_STEPS = 1000

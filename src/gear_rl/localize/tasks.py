@@ -12,16 +12,17 @@ from typing import Any
 
 import torch
 
-from gear_rl.agent import Played, play
-from gear_rl.chat import tokenized_prompts, tools_of
+from gear_rl.assignment.rollouts import Rollouts
+from gear_rl.chat.hints import hinted_prompt
+from gear_rl.chat.messages import Prompt
+from gear_rl.chat.templates import tokenized_prompts
+from gear_rl.engines.offline import Completions, other_hints, padded
 from gear_rl.errors import GearError
-from gear_rl.evaluate import judge_all
-from gear_rl.hints import Prompt, hinted_prompt
+from gear_rl.evaluation.evaluate import judge_all
 from gear_rl.localize.labelled import Labelled, token_units, turn_units
 from gear_rl.localize.teachers import Scored, Teachers
-from gear_rl.offline import Completions, other_hints, padded
-from gear_rl.rollouts import Rollouts
-from gear_rl.tasks.base import Row, Task, Verdict
+from gear_rl.sampling.play import Played, play
+from gear_rl.tasks.base import Row, Task, Verdict, tools_of
 
 AT_ONCE = 256
 """Rollouts played in one batch."""

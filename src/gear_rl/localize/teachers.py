@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from gear_rl.engines.offline import Completions, Ids, frozen_teacher, score
 from gear_rl.localize.labelled import Labelled
-from gear_rl.offline import Completions, Ids, frozen_teacher, score
 from gear_rl.scoring.scorer import SIGNALS, Scorer
 from gear_rl.scoring.teacher import Teacher
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
+from gear_rl.assignment.credit import Credit
+from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.errors import GearError, unknown_name
 from gear_rl.methods.ablations import (
     FixedSegments,
@@ -78,7 +80,16 @@ METHODS: dict[str, type[Method]] = {
     "crpo": CRPO,
 }
 
-__all__ = ["METHODS", "Cost", "Distillation", "Method", "all_methods", "find_method", "method"]
+__all__ = ["METHODS", "Cost", "Distillation", "Method", "all_methods", "credit", "find_method", "method"]
+
+
+def credit(name: str, rollouts: Rollouts, /, **options: Any) -> Credit:
+    """Assign credit to `rollouts` with the method `name`.
+
+    A pure function of tensors: no model is run, nothing is remembered between calls, and the result is the same bit for
+    bit each time. For options see `METHODS[name].Options`.
+    """
+    return method(name, **options).assign(rollouts)
 
 
 def method(name: str, /, **options: Any) -> Method:

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gear_rl import segments as cut
-from gear_rl.baselines import shuffle_within_groups
+from gear_rl.assignment import segments as cut
+from gear_rl.assignment.baselines import shuffle_within_groups
+from gear_rl.assignment.rollouts import Rollouts
+from gear_rl.assignment.segments import Segments
 from gear_rl.methods.base import option
 from gear_rl.methods.gear import DivergenceWeighting, Gear
 from gear_rl.methods.randomness import hashed, rollout_keys, token_keys
-from gear_rl.rollouts import Rollouts
-from gear_rl.segments import Segments
 
 
 class Token(DivergenceWeighting):

@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
-from gear_rl.assignment import Credit
+from gear_rl.assignment.credit import Credit
+from gear_rl.assignment.rollouts import Rollouts
+from gear_rl.assignment.segments import Segments
 from gear_rl.errors import GearError, unknown_name
 from gear_rl.methods.distillation import Distillation
-from gear_rl.rollouts import Rollouts
-from gear_rl.segments import Segments
 
 Hint = Literal["own", "other", "sibling", "feedback"] | None
 

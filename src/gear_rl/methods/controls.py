@@ -11,12 +11,12 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from gear_rl.assignment import Credit
-from gear_rl.baselines import shuffle_within_groups
+from gear_rl.assignment.baselines import shuffle_within_groups
+from gear_rl.assignment.credit import Credit
+from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.errors import GearError, unknown_name
 from gear_rl.methods.base import Method
 from gear_rl.methods.randomness import hashed, rollout_keys
-from gear_rl.rollouts import Rollouts
 
 CONTROLS = ("shuffled_outcomes", "wrong_hint")
 _SEED = 0  # a control has no options of its own; rollouts differ from step to step, and so do their hashes

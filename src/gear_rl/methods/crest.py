@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from gear_rl.baselines import wide
+from gear_rl.assignment.baselines import wide
+from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.methods.base import option
 from gear_rl.methods.mt_grpo import turn_level_advantages
 from gear_rl.methods.rlsd import RLSD, evidence
-from gear_rl.rollouts import Rollouts
 
 
 class CREST(RLSD):

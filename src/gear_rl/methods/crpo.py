@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gear_rl.assignment import Credit
-from gear_rl.baselines import advantages_of, refuse_groups_of_one
+from gear_rl.assignment.baselines import advantages_of, refuse_groups_of_one
+from gear_rl.assignment.credit import Credit
+from gear_rl.assignment.rollouts import Rollouts
+from gear_rl.assignment.segments import whole_rollout
 from gear_rl.errors import GearError
 from gear_rl.methods.base import Method, option, to_credit
-from gear_rl.rollouts import Rollouts
-from gear_rl.segments import whole_rollout
 
 GENERIC = "generic"
 

@@ -20,12 +20,12 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from gear_rl import segments as cut
+from gear_rl.assignment import segments as cut
+from gear_rl.assignment.rollouts import Rollouts
+from gear_rl.assignment.segments import Segments
+from gear_rl.assignment.weights import agreeing, normalise, raw_weight
 from gear_rl.methods.base import STUDENT_AND_TEACHER, Hint, option
 from gear_rl.methods.reweighting import Reweighting
-from gear_rl.rollouts import Rollouts
-from gear_rl.segments import Segments
-from gear_rl.weights import agreeing, normalise, raw_weight
 
 
 class DivergenceWeighting(Reweighting):

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gear_rl.assignment import Credit
-from gear_rl.baselines import group_advantages, relative_to_group
+from gear_rl.assignment.baselines import group_advantages, relative_to_group
+from gear_rl.assignment.credit import Credit
+from gear_rl.assignment.rollouts import Rollouts
+from gear_rl.assignment.segments import every_turn
+from gear_rl.assignment.turns import Turns, returns_to_go
 from gear_rl.methods.base import Method, option, to_credit
-from gear_rl.rollouts import Rollouts
-from gear_rl.segments import every_turn
-from gear_rl.turns import Turns, returns_to_go
 
 
 class GiGPO(Method):

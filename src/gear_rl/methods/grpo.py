@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from gear_rl.assignment import Credit
-from gear_rl.baselines import group_advantages
+from gear_rl.assignment.baselines import group_advantages
+from gear_rl.assignment.credit import Credit
+from gear_rl.assignment.rollouts import Rollouts
+from gear_rl.assignment.segments import whole_rollout
 from gear_rl.methods.base import Method, to_credit
-from gear_rl.rollouts import Rollouts
-from gear_rl.segments import whole_rollout
 
 
 class GRPO(Method):

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from gear_rl.assignment import Credit
-from gear_rl.baselines import group_advantages, wide
+from gear_rl.assignment.baselines import group_advantages, wide
+from gear_rl.assignment.credit import Credit
+from gear_rl.assignment.rollouts import ActionTokens, Rollouts
+from gear_rl.assignment.segments import every_token
+from gear_rl.assignment.weights import row_quantile
 from gear_rl.methods.base import STUDENT, Method, option, to_credit
-from gear_rl.rollouts import ActionTokens, Rollouts
-from gear_rl.segments import every_token
-from gear_rl.weights import row_quantile
 
 
 class HighEntropy(Method):

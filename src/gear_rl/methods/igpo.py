@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import torch
 
-from gear_rl.assignment import Credit
-from gear_rl.baselines import refuse_groups_of_one, relative_to_group
+from gear_rl.assignment.baselines import refuse_groups_of_one, relative_to_group
+from gear_rl.assignment.credit import Credit
+from gear_rl.assignment.rollouts import Rollouts
+from gear_rl.assignment.segments import every_turn
+from gear_rl.assignment.turns import Turns, returns_to_go
 from gear_rl.methods.base import Cost, Method, option, to_credit
-from gear_rl.rollouts import Rollouts
-from gear_rl.segments import every_turn
-from gear_rl.turns import Turns, returns_to_go
 
 
 class IGPO(Method):

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gear_rl.assignment.rollouts import Rollouts
+from gear_rl.assignment.segments import Segments, every_token
+from gear_rl.assignment.weights import row_quantile
 from gear_rl.methods.base import Cost, option
 from gear_rl.methods.reweighting import Reweighting
-from gear_rl.rollouts import Rollouts
-from gear_rl.segments import Segments, every_token
-from gear_rl.weights import row_quantile
 
 
 class OutcomeGrounded(Reweighting):

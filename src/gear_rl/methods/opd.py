@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gear_rl.assignment import Credit
+from gear_rl.assignment.credit import Credit
+from gear_rl.assignment.rollouts import Rollouts
+from gear_rl.assignment.segments import every_token
 from gear_rl.methods.base import STUDENT_AND_TEACHER, Method, option, to_credit
-from gear_rl.rollouts import Rollouts
-from gear_rl.segments import every_token
 
 
 class OPD(Method):

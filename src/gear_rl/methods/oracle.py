@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gear_rl.assignment.rollouts import Rollouts
+from gear_rl.assignment.segments import Segments, every_token
 from gear_rl.methods.base import option
 from gear_rl.methods.reweighting import Reweighting
-from gear_rl.rollouts import Rollouts
-from gear_rl.segments import Segments, every_token
 
 
 class Oracle(Reweighting):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gear_rl.rollouts import Rollouts
+from gear_rl.assignment.rollouts import Rollouts
 
 
 def hashed(values: Tensor) -> Tensor:

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from gear_rl.assignment import Credit
-from gear_rl.baselines import group_advantages
+from gear_rl.assignment.baselines import group_advantages
+from gear_rl.assignment.credit import Credit
+from gear_rl.assignment.rollouts import Rollouts
+from gear_rl.assignment.segments import Segments
+from gear_rl.assignment.weights import preserve_mass, token_advantages
 from gear_rl.methods.base import Method, option, to_credit
-from gear_rl.rollouts import Rollouts
-from gear_rl.segments import Segments
-from gear_rl.weights import preserve_mass, token_advantages
 
 
 class Reweighting(Method):

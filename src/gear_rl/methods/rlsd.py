@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gear_rl.assignment import Credit
-from gear_rl.baselines import group_advantages
+from gear_rl.assignment.baselines import group_advantages
+from gear_rl.assignment.credit import Credit
+from gear_rl.assignment.rollouts import Rollouts
+from gear_rl.assignment.segments import every_token
 from gear_rl.methods.base import STUDENT_AND_TEACHER, Hint, Method, option, to_credit
 from gear_rl.methods.reweighting import Reweighting
-from gear_rl.rollouts import Rollouts
-from gear_rl.segments import every_token
 
 
 class RLSD(Method):

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from gear_rl.baselines import wide
+from gear_rl.assignment.baselines import wide
+from gear_rl.assignment.rollouts import Rollouts
+from gear_rl.assignment.segments import Segments, every_token
+from gear_rl.assignment.weights import normalise, raw_weight
 from gear_rl.methods.base import HIDDEN_STATES, Cost, option
 from gear_rl.methods.reweighting import Reweighting
-from gear_rl.rollouts import Rollouts
-from gear_rl.segments import Segments, every_token
-from gear_rl.weights import normalise, raw_weight
 
 
 class GRAIL(Reweighting):

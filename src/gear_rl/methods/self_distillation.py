@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import torch
 
-from gear_rl.assignment import Credit
+from gear_rl.assignment.credit import Credit
+from gear_rl.assignment.rollouts import Rollouts
+from gear_rl.assignment.segments import whole_rollout
 from gear_rl.methods.base import Cost, Hint, Method, option, to_credit
 from gear_rl.methods.distillation import Distillation
 from gear_rl.methods.grpo import GRPO
-from gear_rl.rollouts import Rollouts
-from gear_rl.segments import whole_rollout
 
 DISTILLING = Cost(1, 0, "one forward of the teacher; the student's pass is the loss's own")
 

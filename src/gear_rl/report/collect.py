@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gear_rl.errors import GearError
-from gear_rl.record import RecordedRollout
+from gear_rl.records.record import RecordedRollout
 from gear_rl.report import packing
 from gear_rl.report.comparable import Key, SameProblems, refuse_different_tasks
 from gear_rl.report.curves import alarms, curves

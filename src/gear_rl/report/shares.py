@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gear_rl.record import RecordedRollout
+from gear_rl.records.record import RecordedRollout
 from gear_rl.report.kinds import KINDS, token_kinds
 
 MOST_TURNS, MOST_TEXTS = 12, 12

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from gear_rl.errors import GearError
-from gear_rl.record import RecordedRollout, open_record
-from gear_rl.run_folder import RunFolder
+from gear_rl.records.record import RecordedRollout, open_record
+from gear_rl.training.run_folder import RunFolder
 
 LONGEST_METRICS = 512 * 2**20
 """Bytes. A million steps of fifty metrics; more is not a log of a run."""

@@ -28,6 +28,7 @@ or in `transcript.episode`, the very object that was played. Tasks that label si
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from abc import ABC, abstractmethod
@@ -36,12 +37,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
+from gear_rl.chat.messages import Message, Tools
 from gear_rl.errors import GearError
 
 Row = dict[str, Any]
 """One problem; the keys are listed above."""
-Message = dict[str, Any]
-"""{"role": …, "content": …}, as chat templates read it."""
 
 
 def check_rows(rows: list[Row], split: str) -> list[Row]:
@@ -200,6 +200,11 @@ class SingleTurn(Task):
 
     def verdict(self, row: Row, transcript: Transcript) -> Verdict:
         return self.judge(row, transcript.turns[-1] if transcript.turns else transcript.completion)
+
+
+def tools_of(task: Task, row: Row) -> Tools | None:
+    """The tool schemas `row`'s prompt is rendered with: its own, else the task's."""
+    return json.loads(row["tools"]) if row.get("tools") else task.tools
 
 
 def replay(task: Task, row: Row, said: str | Sequence[str]) -> Verdict:

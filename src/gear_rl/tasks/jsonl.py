@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from gear_rl.chat.hints import DEFAULT_TEMPLATE
 from gear_rl.errors import GearError, unknown_name
-from gear_rl.hints import DEFAULT_TEMPLATE
 from gear_rl.tasks.base import Row, SingleTurn, Verdict, choose
-from gear_rl.tasks.judging import Judge
-from gear_rl.tasks.maths_answers import after_thought, last_boxed, last_number, plain_number
-from gear_rl.tasks.maths_judging import is_right
+from gear_rl.tasks.maths.answers import after_thought, last_boxed, last_number, plain_number
+from gear_rl.tasks.maths.judging import is_right
 from gear_rl.tasks.sources import Record, read_records
+from gear_rl.tasks.workers.judging import Judge
 
 JUDGES = ("exact", "number", "math")
 HELD_OUT = 10

@@ -11,11 +11,11 @@ import re
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from gear_rl.chat.hints import DEFAULT_TEMPLATE
 from gear_rl.errors import GearError, unknown_name
-from gear_rl.hints import DEFAULT_TEMPLATE
 from gear_rl.tasks.base import Row, SingleTurn, Verdict
-from gear_rl.tasks.judging import Judge
-from gear_rl.tasks.maths_answers import after_thought
+from gear_rl.tasks.maths.answers import after_thought
+from gear_rl.tasks.workers.judging import Judge
 
 INSTRUCTION = "Think first, then give your final answer between <answer> and </answer>."
 STRIDE = 10**6

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from gear_rl.chat.tool_calls import read_turn
 from gear_rl.errors import GearError
 from gear_rl.tasks.base import Verdict
-from gear_rl.tasks.tool_calls import read_turn
 from gear_rl.tasks.workshop.tokenizer import ANSWER, BOT, END
 from gear_rl.tasks.workshop.world import GAUGE, HANDBOOK, PARTS, TOOLS, Order, read_gauge, turn_gauge
 

@@ -134,7 +134,7 @@ def train(model: torch.nn.Module, updates: int, rows: int, peak_lr: float, seed:
 
 def gate(model: torch.nn.Module) -> dict[str, float]:
     """True success of student and hinted teacher on 500 default orders. The ranges are the design of the task."""
-    from gear_rl.evaluate import evaluate
+    from gear_rl.evaluation.evaluate import evaluate
     from gear_rl.tasks.workshop import Workshop
 
     task, tokenizer = Workshop(), build_tokenizer()

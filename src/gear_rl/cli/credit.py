@@ -1,0 +1,310 @@
+"""`gear credit`: assign credit to saved rollouts with any method, and see where it goes now.
+
+A record holds the signals that a method reads, so no model is run. Transcripts (message lists with a reward, recorded
+elsewhere) are tokenised and scored with the model that --model names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gear_rl.errors import GearError
+from gear_rl.settings import parse_assignments
+
+if TYPE_CHECKING:
+    from gear_rl.methods import Method
+    from gear_rl.records.record import RecordedRollout
+
+EPILOG = """examples:
+  gear credit runs/workshop-gear-0 --credit token --set alpha=8
+  gear credit transcripts.jsonl --credit gear --model MODEL -o credited.jsonl
+
+A transcript is a line {"messages": [...], "reward": 1.0, "answer": "..."}, tool calls
+and all; docs/transcripts.md tells the rest. `gear report` opens what is written."""
+TRANSCRIPTS_ONLY = ("model", "hint_template", "chat_template", "temperature", "device")
+MOST_TURNS, MOST_TEXTS = 12, 6  # the summary should fit a screen
+_OWN_SCALE = "{name} would scale rewards its own way, but {what}, and these are used as they are. Add --from-rewards."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog, parser.formatter_class = EPILOG, argparse.RawDescriptionHelpFormatter
+    parser.add_argument(
+        "record", metavar="FILE", type=Path, help="a record (rollouts.jsonl), a run's folder, or transcripts"
+    )
+    parser.add_argument("--credit", metavar="NAME", required=True, help="the method; `gear methods` lists them")
+    parser.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", default=[], help="an option of the method; may be repeated"
+    )
+    parser.add_argument(
+        "--from-rewards",
+        action="store_true",
+        help="compute group advantages from the rewards, instead of taking those that are given",
+    )
+    parser.add_argument("-o", "--out", metavar="OUT", type=Path, help="the new record (FILE's name with .NAME added)")
+    parser.add_argument("--force", action="store_true", help="replace OUT if it exists")
+    group = parser.add_argument_group("transcripts")
+    group.add_argument("--model", help="the model whose tokenizer, chat template and probabilities to use")
+    group.add_argument("--hint-template", metavar="TEXT", help="how {prompt} and {hint} become the teacher's prompt")
+    group.add_argument("--chat-template", metavar="FILE", type=Path, help="a chat template instead of the model's own")
+    group.add_argument("--temperature", type=float, help="of scoring: what the rollouts were sampled with (default 1)")
+    group.add_argument("--device", help="default: auto")
+
+
+def run(args: argparse.Namespace) -> int:
+    from gear_rl.methods import method
+    from gear_rl.records.transcripts import is_record
+
+    source = args.record / "rollouts.jsonl" if args.record.is_dir() else args.record
+    options = parse_assignments(args.set)
+    if isinstance(options.get("credit"), dict):  # credit.alpha=4, as `gear train` spells it
+        options |= options.pop("credit")
+    chat = options.pop("chat", {})
+    chosen = method(args.credit, **options)
+    own_scale = "scale_rewards" in options or getattr(chosen, "scale_rewards", True) is False
+    out = args.out or source.with_name(f"{source.stem}.{args.credit}.jsonl")
+    if args.model is not None and not is_record(source):
+        return from_transcripts(args, source, out, chosen, own_scale, chat)
+    return from_record(args, source, out, chosen, own_scale, chat)
+
+
+def from_record(
+    args: argparse.Namespace, source: Path, out: Path, chosen: Method, own_scale: bool, chat: dict[str, Any]
+) -> int:
+    from gear_rl.records.record import open_record
+    from gear_rl.records.transcripts import is_record, looks_like_transcripts
+
+    given = [name for name in TRANSCRIPTS_ONLY if getattr(args, name) is not None] + (["set chat.NAME"] if chat else [])
+    if given and is_record(source):
+        name = given[0].replace("_", "-")
+        raise GearError(f"--{name} is for transcripts. {source} is a record: its signals are in it, no model is run.")
+    if looks_like_transcripts(source):
+        raise GearError(f"{source} holds transcripts: name the model to tokenise and score them with, --model MODEL.")
+    header, rollouts = open_record(source)
+    _check_out(source, out, args.force)
+    summary = Summary(header.get("method"), args.credit)
+    reassign(rollouts, chosen, header, out, summary, args.from_rewards, own_scale)
+    print(summary.text())
+    print(f"\nwritten to {out}")
+    return 0
+
+
+def from_transcripts(
+    args: argparse.Namespace, source: Path, out: Path, chosen: Method, own_scale: bool, chat: dict[str, Any]
+) -> int:
+    from gear_rl.chat.hints import DEFAULT_TEMPLATE, check_template
+    from gear_rl.engines.transcripts import check, credited
+    from gear_rl.methods import METHODS
+    from gear_rl.records.record import RecordWriter
+    from gear_rl.records.transcripts import read_template, read_transcripts
+
+    temperature = 1.0 if args.temperature is None else args.temperature
+    template = args.hint_template or DEFAULT_TEMPLATE
+    if not 0 < temperature < float("inf"):
+        raise GearError(f"--temperature {temperature}: must be above 0.")
+    if not isinstance(chat, dict):
+        raise GearError("--set chat: write chat.NAME=VALUE, a setting of the chat template.")
+    check_template(template)
+    chat_template = read_template(args.chat_template) if args.chat_template else None
+    rows = read_transcripts(source)
+    if own_scale and rows[0].advantage is not None and not args.from_rewards:
+        raise GearError(_OWN_SCALE.format(name=chosen.name, what="the transcripts hold advantages"))
+    check(rows, chosen, args.from_rewards)
+    _check_out(source, out, args.force)
+    model, tokenizer = _load(args.model, args.device or "auto", bool(chosen.needs))
+    if chat_template is not None:
+        tokenizer.chat_template = chat_template
+    facts = {"task": "transcripts", "source": source.name, "model": args.model, "method": chosen.name}
+    facts |= {"options": vars(chosen.options), "hint_template": template if chosen.hint else None}
+    facts |= {"temperature": temperature, "chat": chat}
+    summary = Summary("grpo", args.credit, "by grpo")
+    told = time.monotonic()
+
+    def say(done: int) -> None:
+        nonlocal told
+        if time.monotonic() - told > 10:
+            told = time.monotonic()
+            print(f"{done}/{len(rows)} transcripts", file=sys.stderr, flush=True)
+
+    scratch = out.with_name(f".{out.name}.{os.getpid()}.partial")
+    try:
+        with RecordWriter(scratch, facts) as writer:
+            for batch in credited(
+                rows,
+                chosen,
+                model,
+                tokenizer,
+                name=args.model,
+                hint_template=template,
+                temperature=temperature,
+                from_rewards=args.from_rewards,
+                chat=chat,
+                say=say,
+            ):
+                writer.write(
+                    step=0,
+                    rollouts=batch.rollouts,
+                    credit=batch.credit,
+                    prompts=batch.prompts,
+                    hinted_prompts=batch.hinted,
+                    token_texts=batch.token_texts,
+                    successes=[row.success for row in batch.rows],
+                )
+                actions, before = batch.rollouts.actions, METHODS["grpo"]().assign(batch.rollouts).advantages
+                turns = actions.unpack(actions.turn_starts.cumsum(1))
+                for i, texts in enumerate(batch.token_texts):
+                    summary.add(
+                        batch.rollouts.action_mask[i].tolist(),
+                        turns[i].tolist(),
+                        texts,
+                        before[i].tolist(),
+                        batch.credit.advantages[i].tolist(),
+                    )
+        os.replace(scratch, out)
+    finally:
+        scratch.unlink(missing_ok=True)
+    print(summary.text())
+    print(f"\nwritten to {out}")
+    return 0
+
+
+def _load(path: str, device: str, with_model: bool) -> tuple[Any, Any]:
+    """Model and tokenizer; the tokenizer alone where no signals are needed."""
+    from gear_rl.models import choose_device, find_model, load_model, load_tokenizer
+
+    path = find_model(path)
+    return load_model(path, choose_device(device)) if with_model else (None, load_tokenizer(path))
+
+
+def _check_out(source: Path, out: Path, force: bool) -> None:
+    if out.exists() and out.samefile(source):
+        raise GearError(f"{out} is the record being read; write the new one elsewhere.")
+    if out.exists() and not out.is_file():  # never put a file in the place of a folder or a device
+        raise GearError(f"{out} is not a file; give the name of a file with --out.")
+    if out.exists() and not force:
+        raise GearError(f"{out} exists. Give another name with --out, or --force to replace it.")
+    if not out.parent.is_dir():
+        raise GearError(f"there is no folder {out.parent} to write to.")
+
+
+def reassign(
+    rollouts: Iterator[RecordedRollout],
+    chosen: Method,
+    header: dict[str, Any],
+    out: Path,
+    summary: Summary,
+    from_rewards: bool,
+    own_scale: bool,
+) -> None:
+    """Credit by `chosen`, step by step, into a new record at `out`; a failure leaves nothing there.
+
+    `own_scale`: the method is meant to scale rewards its own way, which it cannot where an engine has done so already.
+    """
+    from gear_rl.records.record import RecordWriter, to_rollouts
+
+    facts = {key: value for key, value in header.items() if key not in ("schema", "version")}
+    facts |= {
+        "method": chosen.name,
+        "options": vars(chosen.options),
+        "trained_with": header.get("trained_with", {"method": header.get("method"), "options": header.get("options")}),
+    }
+    scratch = out.with_name(f".{out.name}.{os.getpid()}.partial")
+    try:
+        with RecordWriter(scratch, facts) as writer:
+            for step, lines in groupby(rollouts, key=lambda line: line.step):
+                batch = list(lines)
+                tensors = to_rollouts(batch, from_rewards=from_rewards)
+                if own_scale and tensors.advantages is not None:
+                    what = "the record holds the advantages that the engine trained with"
+                    raise GearError(_OWN_SCALE.format(name=chosen.name, what=what))
+                credit = chosen.assign(tensors)
+                writer.write(
+                    step=step,
+                    rollouts=tensors,
+                    credit=credit,
+                    prompts=[line.prompt for line in batch],
+                    hinted_prompts=[line.hinted_prompt for line in batch],
+                    token_texts=[line.token_texts for line in batch],
+                    successes=[line.success for line in batch],
+                )
+                summary.steps += 1
+                for line, after in zip(batch, credit.advantages.tolist(), strict=True):
+                    summary.add(line.action_mask, line.turns, line.token_texts, line.advantages, after)
+        if not summary.rollouts:
+            raise GearError("the record has a header and no rollouts.")
+        os.replace(scratch, out)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+class Summary:
+    """Where the credit lies, before and after: shares of Σ|A_t| by turn and by token text."""
+
+    def __init__(self, before: str | None, after: str, was: str = "as recorded") -> None:
+        self.names, self.was = (_printable(str(before)), _printable(after)), was
+        self.rollouts = self.steps = 0
+        self.by_turn, self.by_text = Shares(), Shares()
+
+    def add(
+        self,
+        mask: Sequence[int],
+        turns: Sequence[int],
+        texts: Sequence[str],
+        before: Sequence[float],
+        after: Sequence[float],
+    ) -> None:
+        """One rollout; what stands beyond its texts is padding."""
+        self.rollouts += 1
+        for i, text in enumerate(texts):
+            if mask[i]:
+                self.by_turn.add(turns[i], before[i], after[i])
+                self.by_text.add(text, before[i], after[i])
+
+    def text(self) -> str:
+        of = f" of {self.steps} steps" if self.steps else ""
+        lines = [f"{self.rollouts} rollouts{of}, {self.by_turn.tokens.total()} action tokens"]
+        if not self.by_turn.after.total():
+            return "\n".join([*lines, f"{self.names[1]} gives no credit at all: every advantage is 0."])
+        lines += ["", f"share of all tokens, and of all credit (|advantage|) {self.was} and now"]
+        lines += [f"{'':18}{'tokens':>10}{self.names[0]:>18}{self.names[1]:>18}"]
+        turns = sorted(self.by_turn.tokens)
+        if len(turns) > 1:
+            lines += [*self.by_turn.rows(turns, MOST_TURNS, "turn {}"), ""]
+        texts = sorted(self.by_text.tokens, key=lambda text: -self.by_text.after[text])
+        return "\n".join([*lines, *self.by_text.rows(texts, MOST_TEXTS, "{!r}")])
+
+
+class Shares:
+    """Tokens and |A_t| per key, before and after."""
+
+    def __init__(self) -> None:
+        self.tokens: Counter[Any] = Counter()
+        self.before: Counter[Any] = Counter()
+        self.after: Counter[Any] = Counter()
+
+    def add(self, key: Any, before: float, after: float) -> None:
+        self.tokens[key] += 1
+        self.before[key] += abs(before)  # type: ignore[assignment]
+        self.after[key] += abs(after)  # type: ignore[assignment]
+
+    def rows(self, keys: list[Any], most: int, name: str) -> list[str]:
+        counters = (self.tokens, self.before, self.after)
+        totals = [counter.total() or 1 for counter in counters]
+        rows = []
+        for key in keys[:most]:
+            tokens, before, after = (c[key] / total for c, total in zip(counters, totals, strict=True))
+            rows.append(f"{_printable(name.format(key)):18}{tokens:>10.1%}{before:>18.1%}{after:>18.1%}")
+        return rows + ([f"… and {len(keys) - most} more"] if len(keys) > most else [])
+
+
+def _printable(text: str, width: int = 17) -> str:
+    """Cut to `width`, and without control characters: what a model wrote must not steer the terminal."""
+    text = "".join(c if c.isprintable() else "?" for c in text)
+    return text if len(text) <= width else text[: width - 1] + "…"

@@ -1,0 +1,117 @@
+"""An evaluation's folder: its settings, every sample as it was judged, and the figures. It resumes, and never mixes settings.
+
+settings.json    what was asked, of what, how; a second run must be the same in all of it
+samples.jsonl    a line per sample: what the model wrote and what it was worth
+summary.json     the figures, once all samples are there
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from gear_rl.errors import GearError
+from gear_rl.files import write_json
+
+FORMAT = 1
+Key = tuple[str, str, int]
+"""How it was sampled, the problem's id, the sample's number."""
+
+
+def key_of(sample: dict[str, Any]) -> Key:
+    return sample["how"], sample["id"], sample["k"]
+
+
+def digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def fingerprint_of_model(path: Path) -> str:
+    """Which weights a folder holds: names, sizes, and both ends of every weight file, so that large ones take no time."""
+    seen = hashlib.sha256()
+    for file in sorted(p for p in path.iterdir() if p.suffix in (".safetensors", ".bin", ".json", ".gguf", ".jinja")):
+        size = file.stat().st_size
+        seen.update(f"{file.name} {size} ".encode())
+        with open(file, "rb") as opened:
+            seen.update(opened.read(2**20))
+            opened.seek(max(0, size - 2**20))
+            seen.update(opened.read(2**20))
+    return seen.hexdigest()[:16]
+
+
+class ResultFolder:
+    """Open one with the settings of this run; `samples` are those an earlier run of the same settings left."""
+
+    def __init__(self, path: Path, settings: dict[str, Any]) -> None:
+        self.path, self.settings = path, {"format": FORMAT, **settings}
+        self._settings, self._samples, self._summary = (
+            path / name for name in ("settings.json", "samples.jsonl", "summary.json")
+        )
+        if path.exists() and (not path.is_dir() or (any(path.iterdir()) and not self._settings.is_file())):
+            raise GearError(f"{path} exists and is no folder of results. Give another --out.")
+        if self._settings.is_file():
+            self._refuse_other_settings()
+        else:
+            path.mkdir(parents=True, exist_ok=True)
+            write_json(self._settings, self.settings)
+        self._file = open(self._samples, "ab")  # noqa: SIM115  closed by close()
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._file.close()
+            raise GearError(f"{path}: another gear eval is writing into it.") from None
+        self.samples = self._read()
+
+    def _refuse_other_settings(self) -> None:
+        try:
+            there = json.loads(self._settings.read_text())
+        except ValueError as error:
+            raise GearError(f"{self._settings} is damaged: {error}.") from None
+        here = json.loads(json.dumps(self.settings))
+        if there == here:
+            return
+        if not isinstance(there, dict):
+            raise GearError(f"{self._settings} is damaged: it holds no settings.")
+        names = [name for name in {**there, **here} if there.get(name) != here.get(name)]
+        shown = "; ".join(
+            f"{name} is {_short(there.get(name))} there and {_short(here.get(name))} here" for name in names
+        )
+        raise GearError(f"{self.path} holds results of other settings: {shown}. Give another --out.")
+
+    def _read(self) -> list[dict[str, Any]]:
+        """All whole lines; a last line that a killed process left half-written is cut off."""
+        samples, good = [], 0
+        with open(self._samples, "rb") as file:
+            for number, line in enumerate(file, 1):
+                if not line.endswith(b"\n"):
+                    break
+                try:
+                    sample = json.loads(line)
+                    key_of(sample)
+                except (ValueError, KeyError, TypeError):
+                    raise GearError(f"{self._samples}, line {number}: damaged.") from None
+                samples.append(sample)
+                good += len(line)
+        self._file.truncate(good)
+        if len({key_of(sample) for sample in samples}) < len(samples):
+            raise GearError(f"{self._samples}: the same sample stands in it twice.")
+        return samples
+
+    def add(self, sample: dict[str, Any]) -> None:
+        self.samples.append(sample)
+        self._file.write(json.dumps(sample).encode() + b"\n")
+        self._file.flush()
+
+    def finish(self, summary: dict[str, Any]) -> None:
+        write_json(self._summary, summary)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,75 @@
+"""Is a task's judge to be trusted? Gold answers must score 100 % and empty ones 0 %, over the whole set.
+
+What a benchmark itself gets wrong is no failure of its judge, but is named: problems that no answer passes (`Task.unpassable`),
+problems that doing nothing passes, and gold answers that had to be put right (`Task.mended`).
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from gear_rl.evaluation.evaluate import with_ids
+from gear_rl.tasks.base import Row, Task, Verdict, replay
+
+
+@dataclass(frozen=True)
+class Check:
+    """One split."""
+
+    split: str
+    problems: int
+    gold_right: int
+    empty_right: int
+    trivially_passable: int
+    """Problems the task itself says are passed by doing nothing."""
+    unpassable: dict[str, str]
+    """Problems whose gold answer is judged wrong, and the task says so: id → why."""
+    mended: dict[str, str]
+    """Problems whose published gold answer was put right: id → what was wrong with it."""
+    failures: list[str]
+    """What went wrong, with the problem's id."""
+    seconds: float
+
+    @property
+    def passed(self) -> bool:
+        return not self.failures
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**self.__dict__, "passed": self.passed}
+
+
+def check_split(task: Task, split: str, count: int | None) -> Check:
+    rows = with_ids(task.rows(split, count), split)
+    began = time.monotonic()
+
+    def both(row: Row) -> tuple[Verdict, Verdict]:
+        return replay(task, row, task.reference(row)), replay(task, row, task.empty(row))
+
+    with ThreadPoolExecutor(task.concurrent_verdicts) as threads:
+        verdicts = list(threads.map(both, rows))
+    failures = []
+    for row, (gold, empty) in zip(rows, verdicts, strict=True):
+        if row["id"] in task.unpassable:
+            if gold.success:
+                failures.append(f"{row['id']}: said to be unpassable, but its gold answer is judged right")
+        elif not gold.success:
+            failures.append(f"{row['id']}: the gold answer is judged wrong (reward {gold.reward:g})")
+        if empty.success and not empty.trivially_passable:
+            failures.append(f"{row['id']}: an empty answer is judged right")
+        if gold.trivially_passable and not empty.success:
+            failures.append(f"{row['id']}: said to be passed by doing nothing, but is not")
+    ids = [row["id"] for row in rows]
+    return Check(
+        split,
+        len(rows),
+        sum(gold.success for gold, _ in verdicts),
+        sum(empty.success for _, empty in verdicts),
+        sum(empty.trivially_passable for _, empty in verdicts),
+        {id: task.unpassable[id] for id in ids if id in task.unpassable},
+        {id: task.mended[id] for id in ids if id in task.mended},
+        failures,
+        time.monotonic() - began,
+    )

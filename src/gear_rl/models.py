@@ -1,0 +1,74 @@
+"""Models and tokenizers from a folder or the hub: loading, where they run, and how much they can read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gear_rl.errors import GearError
+
+
+def load_model(path: str, device: str) -> tuple[Any, Any]:
+    """Model (float32 on CPU, bfloat16 weights elsewhere only if the checkpoint has them) and tokenizer."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # "Loading weights", "Writing model shards": noise beside our own progress
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path)
+        model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+    except (OSError, ValueError) as error:
+        raise GearError(f"no model could be loaded from {path!r}: {str(error).splitlines()[0]}") from None
+    except Exception as error:  # safetensors raises its own type on a damaged file
+        if type(error).__module__.startswith("safetensors"):
+            raise GearError(f"the weights in {path!r} are damaged: {error}") from None
+        raise
+    if tokenizer.chat_template is None:
+        raise GearError(
+            f"the tokenizer in {path!r} has no chat template, and tasks speak in messages. Use an instruct model."
+        )
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    model.to(device)  # type: ignore[arg-type]  # transformers' own annotation of .to() is at fault
+    return model, tokenizer
+
+
+def choose_device(wanted: str) -> str:
+    """ "auto": a GPU if there is one. A device that torch does not know, or that is not there, is refused."""
+    import torch
+
+    if wanted == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=wanted)
+    except (RuntimeError, AssertionError, TypeError) as error:  # torch without CUDA says so by an assertion
+        raise GearError(f"device {wanted!r}: {str(error).splitlines()[0]}") from None
+    return wanted
+
+
+def find_model(path: str, default: str | None = None) -> str:
+    """The folder to load: "embedded" is the task's own model, a finished run's folder stands for its model."""
+    if path == "embedded" and default is not None:
+        return default
+    if (Path(path) / "evaluation.json").is_file() and (Path(path) / "model").is_dir():
+        return str(Path(path) / "model")
+    return path
+
+
+def load_tokenizer(path: str) -> Any:
+    """The tokenizer alone, for what needs no probabilities."""
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path)
+    except (OSError, ValueError) as error:
+        raise GearError(f"no tokenizer could be loaded from {path!r}: {str(error).splitlines()[0]}") from None
+    if tokenizer.chat_template is None:
+        raise GearError(f"the tokenizer in {path!r} has no chat template. Use an instruct model.")
+    return tokenizer
+
+
+def room_of(model_config: Any) -> int:
+    """Tokens that fit the model's context."""
+    return getattr(model_config, "max_position_embeddings", None) or 2**62

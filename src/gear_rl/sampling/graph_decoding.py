@@ -1,0 +1,242 @@
+"""Sampling on a GPU: a cache of fixed place, so that the forward of a token is recorded once as a CUDA graph and then only
+replayed. A small model's forward is a thousand launches, and they are all the GPU waits for."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad, scaled_dot_product_attention
+
+from gear_rl.errors import GearError
+from gear_rl.sampling.decoding import MOST_WORDS, Decoder
+
+ROOM = 512
+"""Columns a cache of fixed place has to spare at first."""
+ALIGNED = 64
+log = logging.getLogger("gear_rl")
+
+
+def decoder_for(model: Any) -> Decoder:
+    """The fast one where the model is on a GPU and its attention is plain."""
+    return GraphDecoder(model) if model.device.type == "cuda" and _is_plain(model) else Decoder(model)
+
+
+def _is_plain(model: Any) -> bool:
+    """Attention by torch's own kernel, over everything before, so that one mask holds for all layers."""
+    config = model.config
+    kinds = getattr(config, "layer_types", None) or [getattr(config, "sliding_window", None) or "full_attention"]
+    plain = set(kinds) == {"full_attention"} and config._attn_implementation == "sdpa"
+    return plain and not hasattr(model, "hf_device_map")
+
+
+def grouped_attention(
+    module: Any, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scaling: float | None = None, **_: Any
+) -> tuple[Tensor, None]:
+    """query (B, H, tokens, D), keys and values (B, heads, capacity, D), mask (B, 1, tokens, capacity) → (B, tokens, H, D).
+
+    Several query heads share a head of the cache: here they are more queries to it. Under a mask, transformers copies the
+    cache once for each of them instead, in every layer of every forward."""
+    batch, heads, tokens, width = query.shape
+    shared = heads // keys.size(1)
+    queries = query.reshape(batch, keys.size(1), shared * tokens, width)
+    seen = mask[:, :, None].expand(-1, -1, shared, -1, -1).flatten(2, 3)
+    out = scaled_dot_product_attention(queries, keys, values, attn_mask=seen, scale=scaling)
+    return out.reshape(batch, heads, tokens, values.size(-1)).transpose(1, 2).contiguous(), None
+
+
+@cache
+def _say_once(message: str) -> None:
+    """Not again for every batch."""
+    log.warning(message)
+
+
+@contextmanager
+def attending_by_groups(config: Any) -> Iterator[None]:
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(grouped_attention.__name__, grouped_attention)
+    before, config._attn_implementation = config._attn_implementation, grouped_attention.__name__
+    try:
+        yield
+    finally:
+        config._attn_implementation = before
+
+
+class GraphDecoder(Decoder):
+    """Keys and values in buffers (B, heads, capacity, width of a head), written at the columns of the token being read.
+
+    Forwards of one token and of up to `MOST_WORDS` are recorded and replayed; others (all rows in step) run as they are.
+    When the buffers are full, columns that were padding are squeezed out, and only if that is not enough they grow. The
+    first token is read by the growing cache as well: if the two do not agree, that is used from then on, and it is said.
+    `graphs` off: the same buffers without recording, which runs anywhere.
+    """
+
+    def __init__(self, model: Any, graphs: bool = True, room: int = ROOM) -> None:
+        super().__init__(model)
+        self.graphs, self.room = graphs, room
+        self.place: _Buffers | None = None
+        self.plain: bool | None = None
+        """Whether to leave it to the growing cache: not known before the first token."""
+        self._recorded: dict[int, tuple[Any, ...]] = {}
+
+    def read(self, ids: list[list[int]]) -> Tensor:
+        if self.plain is False:
+            return self._read(ids)
+        if self.plain or self.mask is None:  # the prompt
+            return super().read(ids)
+        return self._read_both_ways(ids)
+
+    def _read_both_ways(self, ids: list[list[int]]) -> Tensor:
+        """The first token: go on in buffers only if that works with this model's cache and attention, and agrees."""
+        why = None
+        try:
+            assert self.mask is not None
+            self.place = _Buffers(self.cache, self.mask, self.room)
+            ours = self._read(ids)
+        except Exception as error:
+            why = (str(error).splitlines() or [type(error).__name__])[0]
+        theirs = super().read(ids)
+        if why is None:
+            apart = float((ours.softmax(-1) - theirs.softmax(-1)).abs().sum(-1).max() / 2)
+            if not apart < 0.1:  # 16 bits differ by less; a wrong mask or place by far more
+                why = f"a forward in a cache of fixed place differs from a plain one by {apart:.2f}"
+        self.plain = why is not None
+        if why is not None:
+            _say_once(f"sampling without CUDA graphs: {why}")
+            self.place = None
+            self._recorded.clear()
+            return theirs
+        self.cache = self.mask = None
+        return ours
+
+    def _read(self, ids: list[list[int]]) -> Tensor:
+        place = self.place
+        assert place is not None
+        width = max(map(len, ids))
+        width = MOST_WORDS if 1 < width < MOST_WORDS else width
+        if place.end + width > place.capacity and place.squeeze(width, self.room):
+            self._recorded.clear()
+        tokens, alive = self._padded(ids, width)
+        positions = (place.lengths[:, None] + alive.cumsum(1) - 1).clamp(min=0)
+        place.take(alive)
+        if not self.graphs or width > MOST_WORDS:
+            return self._forward(tokens, positions)
+        if width not in self._recorded:
+            try:
+                self._recorded[width] = self._record(tokens, positions)
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError as error:  # an operation that cannot be recorded
+                _say_once(f"sampling without CUDA graphs: {str(error).splitlines()[0]}")
+                self.graphs = False
+                return self._forward(tokens, positions)
+        graph, tokens_in, positions_in, out = self._recorded[width]
+        tokens_in.copy_(tokens)
+        positions_in.copy_(positions)
+        with torch.cuda.device(self.model.device):
+            graph.replay()
+        return out
+
+    def _forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        place = self.place
+        assert place is not None
+        place.columns = place.start + torch.arange(tokens.size(1), device=tokens.device)
+        seen = place.valid[:, None, None, :] & (place.index <= place.columns[:, None])  # (B, 1, tokens, capacity)
+        with attending_by_groups(self.model.config):
+            out = self.model(
+                input_ids=tokens, attention_mask=seen, position_ids=positions, past_key_values=place, use_cache=True,
+                logits_to_keep=1,
+            )  # fmt: skip
+        return out.logits[:, -1].float()
+
+    def _record(self, tokens: Tensor, positions: Tensor) -> tuple[Any, ...]:
+        """Tokens may be read twice into the same place: the second time nothing changes."""
+        with torch.cuda.device(self.model.device):  # a graph records the streams of one device only
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                self._forward(tokens, positions)  # what is set up once must not be recorded
+            torch.cuda.current_stream().wait_stream(side)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                out = self._forward(tokens, positions)
+        return graph, tokens, positions, out
+
+    def keep(self, rows: list[int]) -> None:
+        if self.place is None:
+            return super().keep(rows)
+        self.place.keep(rows)
+        self._recorded.clear()
+
+
+class _Buffers:
+    """Stands for a cache of transformers' in a forward: `update` is all that attention asks of it."""
+
+    is_compileable = False
+
+    def __init__(self, cache: Any, mask: Tensor, room: int) -> None:
+        if any(layer.is_sliding or layer.keys.size(2) != mask.size(1) for layer in cache.layers):
+            raise GearError("the model's cache forgets what it has read (a sliding window)")
+        self.keys = [layer.keys for layer in cache.layers]
+        self.values = [layer.values for layer in cache.layers]
+        self.valid, self.end = mask.bool(), mask.size(1)
+        """(B, capacity), and how many columns are in use."""
+        self.lengths = self.valid.sum(1)
+        """(B,): tokens each row has read."""
+        self.start = torch.zeros((), dtype=torch.long, device=mask.device)
+        self.columns = self.start[None]
+        """Where the tokens being read go."""
+        self._grow(self.end + room)
+
+    @property
+    def capacity(self) -> int:
+        return self.valid.size(1)
+
+    def update(self, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        self.keys[layer].index_copy_(2, self.columns, keys)
+        self.values[layer].index_copy_(2, self.columns, values)
+        return self.keys[layer], self.values[layer]
+
+    def get_seq_length(self, layer: int = 0) -> int:
+        return self.end
+
+    def take(self, alive: Tensor) -> None:
+        """The next columns are for these tokens."""
+        width = alive.size(1)
+        self.start.fill_(self.end)
+        self.valid[:, self.end : self.end + width] = alive.bool()
+        self.lengths += alive.sum(1)
+        self.end += width
+
+    def squeeze(self, width: int, room: int) -> bool:
+        """Make room for `width` columns; whether the buffers had to move."""
+        order = self.valid.int().argsort(dim=1, descending=True, stable=True)  # read tokens first, in their order
+        self.end = int(self.lengths.max())
+        for buffers in (self.keys, self.values):
+            for buffer in buffers:
+                buffer.copy_(buffer.gather(2, order[:, None, :, None].expand_as(buffer)))
+        self.valid.copy_(self.index < self.lengths[:, None])
+        if self.end + max(width, room // 4) <= self.capacity:
+            return False
+        self._grow(self.end + width + room)
+        return True
+
+    def keep(self, rows: list[int]) -> None:
+        index = torch.tensor(rows, device=self.valid.device)
+        self.keys, self.values = ([b[index] for b in buffers] for buffers in (self.keys, self.values))
+        self.valid, self.lengths = self.valid[index], self.lengths[index]
+
+    def _grow(self, capacity: int) -> None:
+        """To a multiple of what the attention kernels like; what was never written must not be NaN, or it spreads."""
+        more = -(-capacity // ALIGNED) * ALIGNED - self.valid.size(1)
+        for buffers in (self.keys, self.values):
+            for i, buffer in enumerate(buffers):
+                buffers[i] = pad(buffer, (0, 0, 0, more))
+        self.valid = pad(self.valid, (0, more))
+        self.index = torch.arange(self.valid.size(1), device=self.valid.device)

@@ -1,0 +1,126 @@
+"""The distillation term: a divergence between student and teacher, added to TRL's own loss.
+
+    loss = TRL's  +  coefficient · mean D(student, teacher)  +  reference coefficient · mean KL(student ‖ starting policy)
+
+Means are over the action tokens of one optimizer step, in all processes; the first leaves out rollouts whose teacher has
+nothing to read. The student's states are overheard from TRL's own forward pass, so its body is not run a second time.
+The teacher's are read without gradient: once per generation batch, for whole groups together, and kept at the action
+tokens (they ride along in TRL's batch) where they fit `KEPT_BYTES`. Where they do not, and where the weights have moved
+since (several optimizer steps per generation batch), each step reads its own part again with the teacher as it is then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gear_rl.errors import GearError
+from gear_rl.methods import Distillation
+from gear_rl.scoring.body import body_of
+from gear_rl.scoring.distillation import Compared, distillation_divergence, trainable_head
+from gear_rl.scoring.head import Head
+from gear_rl.scoring.scorer import Scorer
+from gear_rl.scoring.states import states_before
+from gear_rl.scoring.teacher import Teacher
+from gear_rl.signals.sources import Ids, Sampled
+
+KEPT_BYTES = 2 << 30
+"""Of teacher's states in a generation batch, per process; ours."""
+
+
+class DistillationTerm:
+    def __init__(self, distillation: Distillation, scorer: Scorer, teacher: Teacher) -> None:
+        self.distillation, self.scorer, self.teacher = distillation, scorer, teacher
+        d = distillation
+        self.compared = Compared(d.kind, d.beta, d.top_k, d.tail)
+        self.reference: Teacher | None = None
+        if d.reference_coefficient:
+            self.reference = teacher if teacher.kind == "base" else Teacher(scorer.model, "base")
+
+    # ------------------------------------------------------------------------------------------ per generation batch
+    def prepare(
+        self, sampled: Sampled, hinted: Ids, unread: list[int], step: int, total: Callable[[Tensor], Tensor]
+    ) -> dict[str, Any]:
+        """What TRL's batch carries along to the loss. `total`: the sum of a number over all processes."""
+        distilled = sampled.actions.clone()
+        distilled[unread] = False
+        carried: dict[str, Any] = {
+            "gear_step": torch.tensor(step),
+            "gear_hinted": [[] if i in set(unread) else prompt for i, prompt in enumerate(hinted)],
+            "gear_prompts": sampled.prompts,
+            "gear_distilled": total(distilled.sum()),
+            "gear_actions": total(sampled.actions.sum()),
+        }
+        weight = next(self.scorer.model.parameters())
+        width = self.scorer.model.get_input_embeddings().embedding_dim
+        if 2 * int(sampled.actions.sum()) * width * weight.element_size() <= KEPT_BYTES:
+            readers = self._readers(carried["gear_prompts"], carried["gear_hinted"])
+            for name, (reader, prompts, _) in readers.items():
+                mask = distilled if name == "teacher" else sampled.actions
+                states = self._read(reader, prompts, sampled.ids, mask)
+                carried[f"gear_{name}_states"] = list(states.split(mask.sum(1).tolist()))
+        return carried
+
+    # ------------------------------------------------------------------------------------------ per loss
+    @contextmanager
+    def overhearing(self) -> Iterator[list[Tensor]]:
+        """Inside, each forward of the policy's body leaves its last hidden states (B, P + T, D) in the list."""
+        heard: list[Tensor] = []
+        hook = body_of(self.scorer.model).register_forward_hook(lambda _, __, output: heard.append(output[0]))
+        try:
+            yield heard
+        finally:
+            hook.remove()
+
+    def loss(
+        self, heard: list[Tensor], inputs: dict[str, Any], step: int, share: float
+    ) -> tuple[Tensor, dict[str, float]]:
+        """The term, and the mean divergences to log. `share`: how much of the generation batch's tokens, over all
+        processes, one optimizer step of this process has: TRL adds up over micro-batches and averages over processes."""
+        if len(heard) != 1:
+            raise GearError(f"TRL ran the policy's body {len(heard)} times for one loss; distillation expects once.")
+        actions = inputs["completion_mask"].bool()
+        if "tool_mask" in inputs:
+            actions = actions & inputs["tool_mask"].bool()
+        first = inputs["prompt_ids"].shape[1] - 1  # the state before the first token of the completion
+        states = heard[0][:, first : first + actions.shape[1]]  # (B, T, D)
+        term, metrics = states.new_zeros((), dtype=torch.float32), dict[str, float]()
+        readers = self._readers(inputs["gear_prompts"], inputs["gear_hinted"])
+        for name, (reader, prompts, coefficient) in readers.items():
+            mask, tokens = actions, inputs["gear_actions"]
+            if name == "teacher":
+                mask = actions & torch.tensor([bool(prompt) for prompt in prompts], device=actions.device)[:, None]
+                tokens = inputs["gear_distilled"]
+            kept = inputs.get(f"gear_{name}_states") if int(inputs["gear_step"]) == step else None
+            theirs = (
+                self._read(reader, prompts, inputs["completion_ids"], mask) if kept is None else torch.cat(list(kept))
+            )
+            with reader.in_place():
+                head = Head.of(self.scorer.model)  # keeps the tensors it was made from after the swap back
+            divergence = distillation_divergence(
+                states[mask],
+                trainable_head(self.scorer.model),
+                theirs,
+                head,
+                self.compared if name == "teacher" else Compared("reverse_kl"),
+                self.scorer.temperature,
+            )
+            term = term + coefficient * divergence.sum() / (tokens * share).clamp(min=1.0)
+            metrics[f"distillation/{name}"] = float(divergence.detach().mean()) if len(divergence) else 0.0
+        return term, metrics
+
+    def _readers(self, prompts: Ids, hinted: Ids) -> dict[str, tuple[Teacher, Ids, float]]:
+        """Who is compared with: name → (weights, prompts, coefficient)."""
+        readers: dict[str, tuple[Teacher, Ids, float]] = {}
+        if self.distillation.coefficient:
+            readers["teacher"] = self.teacher, hinted, self.distillation.coefficient
+        if self.reference is not None:
+            readers["reference"] = self.reference, prompts, self.distillation.reference_coefficient
+        return readers
+
+    def _read(self, reader: Teacher, prompts: Ids, ids: Tensor, mask: Tensor) -> Tensor:
+        return states_before(self.scorer, prompts, ids, mask, reader)

@@ -1,5 +1,0 @@
-"""ACEBench, the English part."""
-
-from gear_rl.tasks.acebench.task import AceBench
-
-__all__ = ["AceBench"]

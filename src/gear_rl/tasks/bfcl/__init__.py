@@ -1,5 +1,0 @@
-"""Berkeley Function Calling Leaderboard v3."""
-
-from gear_rl.tasks.bfcl.task import Bfcl
-
-__all__ = ["Bfcl"]

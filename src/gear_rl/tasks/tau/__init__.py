@@ -1,7 +1,0 @@
-"""τ-bench: retail and airline; τ²-bench where its data allows."""
-
-from gear_rl.tasks.tau.task import TauAirline, TauRetail
-from gear_rl.tasks.tau.tau2 import Tau2Airline, Tau2Retail
-from gear_rl.tasks.tau.telecom import Tau2Telecom
-
-__all__ = ["Tau2Airline", "Tau2Retail", "Tau2Telecom", "TauAirline", "TauRetail"]

@@ -1,0 +1,101 @@
+"""Chat templates that people use, rendered by a tokenizer of one token a character: what the policy reads, to the letter."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gear_rl.chat.templates import Replies, end_tokens, tokenized_prompts, tools_of, writes_tools
+
+trl = pytest.importorskip("trl")
+QWEN3 = Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja"
+CHATML = (  # SmolLM2's: a system message of its own when there is none
+    "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
+    "{{ '<|im_start|>system\nYou are helpful.<|im_end|>\n' }}{% endif %}"
+    "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+TOOL = {"type": "function", "function": {"name": "time", "description": "now", "parameters": {"type": "object"}}}
+
+
+def characters(template):
+    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    letters = [chr(i) for i in range(32, 127)] + ["\n"]
+    words = ["<pad>", "<|im_start|>", "<|im_end|>", *letters]
+    core = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token=" "))
+    core.pre_tokenizer = pre_tokenizers.Split(Regex("(.|\\n)"), "isolated")
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=core, pad_token="<pad>", eos_token="<|im_end|>", additional_special_tokens=["<|im_start|>"]
+    )
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+def text(tokenizer, ids):
+    return "".join(tokenizer.convert_ids_to_tokens(ids))
+
+
+@pytest.mark.parametrize(
+    ("template", "reply", "read"),
+    [
+        (QWEN3, "noon", "user\n<tool_response>\nnoon\n</tool_response>"),
+        (QWEN3, [{"role": "tool", "content": "noon"}, {"role": "tool", "content": "one"}],
+         "user\n<tool_response>\nnoon\n</tool_response>\n<tool_response>\none\n</tool_response>"),
+        (QWEN3, [{"role": "user", "content": "And now?"}], "user\nAnd now?"),
+        (CHATML, "noon", "tool\nnoon"),
+        (CHATML, [{"role": "user", "content": "And now?"}], "user\nAnd now?"),
+    ],
+)  # fmt: skip
+def test_what_the_policy_reads_after_its_turn(template, reply, read):
+    tokenizer = characters(template.read_text() if isinstance(template, Path) else template)
+    expected = f"\n<|im_start|>{read}<|im_end|>\n<|im_start|>assistant\n"
+    assert text(tokenizer, Replies(tokenizer).ids(reply)) == expected
+
+
+def test_template_settings_reach_every_turn():
+    tokenizer = characters(QWEN3.read_text())
+    ids = Replies(tokenizer, enable_thinking=False).ids("noon")
+    assert text(tokenizer, ids).endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
+    (prompt,) = tokenized_prompts(tokenizer, [[{"role": "user", "content": "hi"}]], enable_thinking=False)
+    assert text(tokenizer, prompt).endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
+
+
+def test_tools_are_rendered_by_row():
+    tokenizer = characters(QWEN3.read_text())
+    asked = [{"role": "user", "content": "hi"}]
+    plain, with_tool = tokenized_prompts(tokenizer, [asked, asked], [None, [TOOL]])
+    assert "time" not in text(tokenizer, plain) and '"name": "time"' in text(tokenizer, with_tool)
+
+
+def test_a_template_that_passes_over_tools_gets_them_in_the_system_message():
+    tokenizer = characters(CHATML)
+    assert not writes_tools(tokenizer) and writes_tools(characters(QWEN3.read_text()))
+    asked = [{"role": "user", "content": "hi"}]
+    (bare,) = tokenized_prompts(tokenizer, [asked])
+    alone, beside = tokenized_prompts(
+        tokenizer, [asked, [{"role": "system", "content": "Be brief."}, *asked]], [[TOOL]] * 2
+    )
+    schema = json.dumps(TOOL["function"])
+    for prompt, opening in ((alone, "You can call"), (beside, "Be brief.\n\nYou can call")):
+        assert text(tokenizer, prompt).startswith(f"<|im_start|>system\n{opening}")
+        assert schema in text(tokenizer, prompt) and "You are helpful" not in text(tokenizer, prompt)
+    assert "time" not in text(tokenizer, bare)
+
+
+def test_tools_of_a_row_go_before_the_tasks():
+    class Some:
+        tools = [TOOL]  # noqa: RUF012
+
+    assert tools_of(Some, {}) == [TOOL] and tools_of(Some, {"tools": json.dumps([])}) == []
+    assert tools_of(Some, {"tools": None}) == [TOOL]
+
+
+def test_a_turn_ends_at_every_mark_the_model_knows():
+    class Model:
+        class generation_config:
+            eos_token_id = [2, 0]  # noqa: RUF012
+
+    tokenizer = characters(CHATML)
+    assert end_tokens(Model, tokenizer) == {0, 2} and end_tokens(object(), tokenizer) == {2}

@@ -1,0 +1,50 @@
+"""Result folders: they resume, they never mix settings, and damage is named."""
+
+import json
+
+import pytest
+from test_estimates import sample
+
+from gear_rl.errors import GearError
+from gear_rl.evaluation.evaluate import plan, run_evaluation, with_ids
+from gear_rl.evaluation.result_folder import ResultFolder
+
+
+def test_settings_are_never_mixed(tmp_path):
+    ResultFolder(tmp_path / "r", {"temperature": 0.6, "rows": 3}).close()
+    with pytest.raises(GearError, match=r"temperature is 0.6 there and 1.0 here. Give another --out"):
+        ResultFolder(tmp_path / "r", {"temperature": 1.0, "rows": 3})
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thing").touch()
+    with pytest.raises(GearError, match="no folder of results"):
+        ResultFolder(tmp_path / "other", {})
+    with pytest.raises(GearError, match="another gear eval is writing"):
+        first = ResultFolder(tmp_path / "r", {"temperature": 0.6, "rows": 3})
+        ResultFolder(tmp_path / "r", {"temperature": 0.6, "rows": 3})
+    first.close()
+
+
+def test_damage_is_named(tmp_path, workshop):
+    rows = with_ids(workshop.rows("test", 2), "test")
+    jobs = plan(workshop, rows, samples=1, greedy=True, temperature=1.0, top_p=1.0, seed=0, hinted=False)
+    folder = ResultFolder(tmp_path / "r", {})
+    folder.add(sample("a"))
+    folder.close()
+    samples = tmp_path / "r" / "samples.jsonl"
+    samples.write_text(samples.read_text() * 2)
+    with pytest.raises(GearError, match="twice"):
+        ResultFolder(tmp_path / "r", {})
+    samples.write_text("{}\n")
+    with pytest.raises(GearError, match=r"samples.jsonl, line 1: damaged"):
+        ResultFolder(tmp_path / "r", {})
+    samples.write_text(json.dumps(sample("stranger")) + "\n")
+    with pytest.raises(GearError, match="not asked for"):
+        run_evaluation(None, None, jobs, ResultFolder(tmp_path / "r", {}))
+    (tmp_path / "r" / "settings.json").write_text("{")
+    with pytest.raises(GearError, match="damaged"):
+        ResultFolder(tmp_path / "r", {})
+
+
+def test_ids_must_tell_problems_apart():
+    with pytest.raises(GearError, match="two problems of the test split have the id 'x'"):
+        with_ids([{"id": "x", "prompt": "1 + 1"}, {"id": "x", "prompt": "2 + 2"}], "test")

@@ -1,0 +1,259 @@
+"""`gear train` as a user runs it: a real process, killed and resumed, and everything that must be refused."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from gear_rl.cli.main import main
+from gear_rl.training import run as training
+
+GEAR = [sys.executable, "-m", "gear_rl.cli.main"]
+SMALL = [
+    "--set",
+    "task.steps=4",
+    "--set",
+    "train.prompts=2",
+    "--set",
+    "train.generations=4",
+    "--set",
+    "train.eval_rows=20",
+]
+SHORT = [*SMALL, "--set", "train.steps=14", "--set", "train.checkpoint_every=3", "--set", "train.record_every=2"]
+EVERYTHING = [*SHORT, "--set", "train.teacher=ema", "--set", "train.kl=0.02"]  # whatever a checkpoint must bring back
+
+
+def gear(*words: str, **kwargs):
+    return subprocess.run([*GEAR, *words], capture_output=True, text=True, timeout=200, **kwargs)
+
+
+def steps_done(run: Path) -> int:
+    metrics = run / "metrics.jsonl"
+    return len(metrics.read_text().splitlines()) if metrics.exists() else 0
+
+
+def learned(run: Path) -> list[dict]:
+    """Metrics without what depends on the clock."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in line.items() if "time" not in k} for line in lines]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    run = tmp_path_factory.mktemp("reference") / "run"
+    done = gear("train", *EVERYTHING, "--out", str(run))
+    assert done.returncode == 0, done.stderr
+    return run, done
+
+
+def test_a_run_leaves_everything_behind(uninterrupted):
+    run, done = uninterrupted
+    assert "before → after" in done.stdout and "true success" in done.stdout and str(run) in done.stdout
+    config = json.loads((run / "config.json").read_text())
+    assert (
+        config["credit"] == {"name": "gear"}
+        and config["task"] == {"name": "workshop", "steps": 4}
+        and config["seed"] == 0
+    )
+    assert json.loads((run / "versions.json").read_text())["torch"]
+    evaluation = json.loads((run / "evaluation.json").read_text())
+    assert {"sampled", "greedy"} == evaluation["before"].keys() == evaluation["after"].keys()
+    assert [m["step"] for m in learned(run)] == list(range(1, 15))
+    header, *lines = [json.loads(line) for line in (run / "rollouts.jsonl").read_text().splitlines()]
+    assert header["schema"] == "gear_rl.rollouts" and len(lines) == 7 * 8
+    assert load_file(run / "model" / "model.safetensors")
+
+
+@pytest.mark.slow
+def test_killed_at_random_points_and_resumed_exactly(uninterrupted, tmp_path):
+    """SIGKILL three times: at random steps, and once in the middle of writing a checkpoint."""
+    reference, _ = uninterrupted
+    run = tmp_path / "run"
+    rng = random.Random(time.time_ns())
+    kill_at = sorted(rng.sample(range(1, 13), 2))
+    print("killed at", kill_at)
+    command = [*GEAR, "train", *EVERYTHING, "--out", str(run)]
+    for limit in [*kill_at, "checkpoint"]:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while process.poll() is None:
+            torn = [c for c in run.glob("checkpoints/checkpoint-*") if not (c / "complete.json").exists()]
+            if (torn and limit == "checkpoint") or (isinstance(limit, int) and steps_done(run) >= limit):
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+        assert process.returncode in (0, -signal.SIGKILL)
+        if process.returncode == 0:  # the last checkpoint was written faster than we looked
+            break
+        command = [*GEAR, "train", "--resume", str(run)]
+    finished = gear("train", "--resume", str(run))
+    assert finished.returncode == 0, finished.stderr
+    assert "missing keys" not in finished.stderr  # transformers warns of a tied head, which nobody has to mend
+    ours, theirs = load_file(run / "model" / "model.safetensors"), load_file(reference / "model" / "model.safetensors")
+    assert ours.keys() == theirs.keys()
+    for name in ours:
+        assert ours[name].equal(theirs[name]), f"{name} differs after being killed at {kill_at}"
+    assert learned(run) == learned(reference)
+    assert (run / "rollouts.jsonl").read_text() == (reference / "rollouts.jsonl").read_text()
+    assert json.loads((run / "evaluation.json").read_text()) == json.loads((reference / "evaluation.json").read_text())
+
+
+@pytest.mark.slow
+def test_interrupt_saves_and_says_how_to_go_on(tmp_path):
+    run = tmp_path / "run"
+    command = [*GEAR, "train", *SMALL, "--set", "train.steps=5000", "--credit", "grpo", "--out", str(run)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while steps_done(run) < 3 and process.poll() is None:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and f"gear train --resume {run}" in out, (out, err)
+    assert len(list(run.glob("checkpoints/checkpoint-*/complete.json"))) == 1
+    assert not (run / "model").exists()
+
+
+def test_a_damaged_checkpoint_is_stepped_over(uninterrupted, tmp_path):
+    from gear_rl.training.run_folder import RunFolder
+
+    reference, _ = uninterrupted
+    run = tmp_path / "run"
+    subprocess.run(["cp", "-r", str(reference), str(run)], check=True)
+    newest, older = sorted(run.glob("checkpoints/checkpoint-*"), key=lambda p: int(p.name.split("-")[1]), reverse=True)
+    with open(newest / "optimizer.pt", "r+b") as file:
+        file.truncate(100)
+    assert RunFolder(run).last_complete_checkpoint() == older
+    assert not newest.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--credit", "geer"], "Did you mean 'gear'"),
+        (["--task", "workshp"], "Did you mean 'workshop'"),
+        (["--set", "credit.alfa=1"], "Did you mean 'alpha'"),
+        (["--set", "credit.alpha=-1"], "alpha=-1"),
+        (["--set", "train.generations=1"], "a group of one has no baseline"),
+        (["--set", "train.learning_rate=0"], "learning_rate"),
+        (["--set", "train.device=foo"], "device 'foo'"),
+        (["--set", "train.device=meta:x"], "device 'meta:x'"),
+        (["--set", "train.report_to=tensorbord"], "Did you mean 'tensorboard'"),
+        (["--set", "train.kl=-1"], "train.kl=-1: must be a number not below 0"),
+        (["--set", "train.mix_steps=0"], "train.mix_steps=0: must be a whole number, at least 1"),
+        (["--set", "train.mix_steps=abc"], "train.mix_steps='abc'"),
+        (["--set", "train.teacher_every=0"], "train.teacher_every=0"),
+        (["--set", "train.teacher_decay=7"], "above 0 and at most 1"),
+        (["--set", "train.teacher=emma"], "Did you mean 'ema'"),
+        (["--set", "train.loss_type=vespo"], "train.loss_type"),
+        (["--set", "task.hint_errors=2"], "between 0 and 1"),
+        (["--set", "trian.steps=2"], "Did you mean 'train'"),
+        (["--credit", "wrong_hint", "--set", "train.prompts=1"], "two prompts"),
+        (["--seed", "-1"], "at least 0"),
+        (["--resume", "nowhere"], "not a run folder"),
+        (["--resume", "nowhere", "--seed", "1"], "leave out --seed"),
+        (["--model", "nowhere"], "no model could be loaded"),
+        (["--config", "nowhere.toml"], "no config file"),
+    ],
+)
+def test_bad_input_is_refused_with_exit_code_2(tmp_path, words, message):
+    os.chdir(tmp_path)
+    done = gear("train", *words, cwd=tmp_path) if "--model" in words else None
+    if done is not None:
+        assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
+        return
+    import contextlib
+    import io
+
+    err = io.StringIO()
+    with contextlib.redirect_stderr(err):
+        assert main(["train", *words]) == 2
+    assert message in err.getvalue()
+    assert not (tmp_path / "runs").exists(), "nothing may be left behind"
+
+
+def complain(capsys, *words: str) -> str:
+    assert main(["train", *words]) == 2
+    return capsys.readouterr().err
+
+
+def test_folders_that_cannot_be_used(tmp_path, capsys, uninterrupted):
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    (taken / "mine.txt").write_text("mine")
+    assert "exists" in complain(capsys, "--out", str(taken)) and (taken / "mine.txt").read_text() == "mine"
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "config.json").write_text('{"format": 99}')
+    assert "run format 99" in complain(capsys, "--resume", str(other))
+    (other / "config.json").write_text('{"format": 1, "task"')
+    assert "damaged" in complain(capsys, "--resume", str(other))
+    if os.geteuid() != 0:  # root may write anywhere
+        closed = tmp_path / "closed"
+        closed.mkdir(mode=0o500)
+        assert "permission" in complain(capsys, "--out", str(closed / "run"))
+    file = tmp_path / "file"
+    file.write_text("")
+    assert "not a directory" in complain(capsys, "--out", str(file / "run"))
+
+
+def test_a_model_without_chat_template(tmp_path, capsys, model_and_tokenizer):
+    model, tokenizer = model_and_tokenizer
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.chat_template = None
+    tokenizer.save_pretrained(tmp_path / "model")
+    assert "chat template" in complain(
+        capsys, "--model", str(tmp_path / "model"), "--out", str(tmp_path / "run"), *SMALL
+    )
+
+
+def test_damaged_weights(tmp_path, capsys, model_and_tokenizer):
+    model, tokenizer = model_and_tokenizer
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    with open(tmp_path / "model" / "model.safetensors", "r+b") as file:
+        file.truncate(1000)
+    assert "damaged" in complain(capsys, "--model", str(tmp_path / "model"), "--out", str(tmp_path / "run"), *SMALL)
+
+
+@pytest.mark.parametrize("bad", [{2}, set(range(1, 100))], ids=["once", "always"])
+def test_a_step_without_a_finite_gradient_is_skipped(tmp_path, monkeypatch, capsys, bad):
+    load, steps = training.load_model, itertools.count(1)
+
+    def spoiled(path, device):
+        model, tokenizer = load(path, device)
+        model.model.norm.weight.register_hook(lambda gradient: gradient * (math.nan if next(steps) in bad else 1.0))
+        return model, tokenizer
+
+    monkeypatch.setattr(training, "load_model", spoiled)
+    run = tmp_path / "run"
+    code = main(["train", *SMALL, "--set", "train.steps=8", "--out", str(run)])
+    said = capsys.readouterr()
+    assert "step 2: the gradient is not finite; the step is skipped" in said.out
+    if len(bad) > 1:
+        assert code == 2 and "6 steps in a row up to step 6" in said.err and "Traceback" not in said.err
+        return
+    assert code == 0 and said.out.count("is skipped") == 1
+    assert all(weight.isfinite().all() for weight in load_file(run / "model" / "model.safetensors").values())
+
+
+def test_a_full_disk_is_said_plainly_and_nothing_is_lost(tmp_path):
+    """A real full disk: a file-size limit of the process makes every large write fail as the kernel does."""
+    run = tmp_path / "run"
+    code = (
+        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000));"
+        "from gear_rl.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    )
+    words = ["train", *SMALL, "--set", "train.steps=4", "--set", "train.checkpoint_every=2", "--out", str(run)]
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2 and "gear: error:" in done.stderr and "Traceback" not in done.stderr, done.stderr
+    resumed = gear("train", "--resume", str(run))
+    assert resumed.returncode == 0, resumed.stderr
