@@ -20,10 +20,10 @@ from typing import Any
 
 import torch
 
+from gear_rl.models import load_model
 from gear_rl.records.record import RecordWriter
 from gear_rl.scoring import scorer as scorer_module
 from gear_rl.training.config import TrainConfig
-from gear_rl.models import load_model
 from gear_rl.training.run import build_trainer, prepare, versions
 from gear_rl.training.run_folder import RunFolder
 

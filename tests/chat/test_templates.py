@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gear_rl.chat.templates import Replies, end_tokens, tokenized_prompts, tools_of, writes_tools
+from gear_rl.chat.templates import Replies, end_tokens, tokenized_prompts, writes_tools
+from gear_rl.tasks.base import tools_of
 
 trl = pytest.importorskip("trl")
 QWEN3 = Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja"

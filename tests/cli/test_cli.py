@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from test_record import new_record
+from records_made import new_record
 
 from gear_rl import METHODS
 from gear_rl.cli import doctor

@@ -8,50 +8,20 @@ import pytest
 import torch
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
+from trl_setups import arguments, length_reward, own_rollouts
 
 from gear_rl.engines.trl import CreditGRPOTrainer
 from gear_rl.engines.trl_refusals import LOSS_TYPES
 from gear_rl.errors import GearError
-from gear_rl.sampling.play import Replies, play
 from gear_rl.scoring.scorer import Scorer
 from gear_rl.tasks.workshop.environment import WorkshopEnvironment, judge
 from gear_rl.tasks.workshop.world import Order
-
-
-def arguments(folder, **changes):
-    settings = dict(
-        output_dir=str(folder), max_steps=2, per_device_train_batch_size=8, num_generations=4, learning_rate=1e-3,
-        max_completion_length=48, use_cpu=True, bf16=False, gradient_checkpointing=False, report_to="none",
-        disable_tqdm=True, save_strategy="no", logging_steps=1, seed=3, beta=0.0,
-    )  # fmt: skip
-    return GRPOConfig(**{**settings, **changes})
 
 
 def answer_reward(completions, order, **_):
     """1 where the last word answers right: works on TRL's parsed messages, single-turn or multi-turn."""
     said = [str(c[-1]["content"]).split()[-1:] for c in completions]
     return [float(words == [Order.parse(text).gold_answer]) for words, text in zip(said, order, strict=True)]
-
-
-def length_reward(completion_ids, **_):
-    """Varies from rollout to rollout, so that no group is without signal."""
-    return [float(sum(ids) % 7) for ids in completion_ids]
-
-
-def own_rollouts(task, tokenizer):
-    replies = Replies(tokenizer)
-
-    def sample(prompts, trainer):
-        rows = [{"order": p[-1]["content"], "prompt": p} for p in prompts]
-        played = play(trainer.model, tokenizer, task, rows, replies=replies)
-        return {
-            "prompt_ids": [p.prompt_ids for p in played],
-            "completion_ids": [p.completion_ids for p in played],
-            "env_mask": [p.action_mask for p in played],
-            "logprobs": None,
-        }
-
-    return sample
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 import torch
 from engine_runs import build, watch
 
-from gear_rl.engines import trl_distillation
+from gear_rl.signals import distillation as trl_distillation
 
 
 def a_batch(trainer):
@@ -137,8 +137,8 @@ def test_rollouts_without_anything_to_read_are_left_out(tmp_path):
 def test_lora_trains_adapters_alone_and_several_iterations(tmp_path, workshop, model_and_tokenizer):
     from datasets import Dataset
     from peft import LoraConfig
-    from test_trl import build as build_plain
-    from test_trl import own_rollouts
+    from trl_setups import build as build_plain
+    from trl_setups import own_rollouts
 
     from gear_rl.engines.trl import CreditGRPOTrainer
 

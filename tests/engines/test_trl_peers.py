@@ -6,7 +6,7 @@ import pytest
 import torch
 from datasets import Dataset
 from engine_runs import build, watch
-from test_trl import arguments, length_reward, own_rollouts
+from trl_setups import arguments, length_reward, own_rollouts
 
 from gear_rl.engines.trl import CreditGRPOTrainer
 from gear_rl.errors import GearError

@@ -4,6 +4,7 @@ import itertools
 import random
 
 import pytest
+from samples import sample
 
 from gear_rl.evaluation.estimates import mean_interval, pass_all, pass_at, summarise, wilson_interval
 
@@ -30,13 +31,6 @@ def test_intervals_cover_what_they_promise():
     assert 105 <= held <= 120
     assert mean_interval([0.0] * 30) == wilson_interval(0, 30) and mean_interval([0.0] * 30)[1] > 0.05
     assert wilson_interval(0, 0) == (0.0, 1.0)
-
-
-def sample(id, k=0, success=True, category="all", **more):
-    return {
-        "id": id, "k": k, "how": "sampled", "success": success, "reward": float(success), "category": category,
-        "channels": {"x": 1.0}, "malformed": 0, "cut_off": False, "tokens": 5, "trivially_passable": False, **more,
-    }  # fmt: skip
 
 
 def test_summary():

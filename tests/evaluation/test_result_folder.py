@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from test_estimates import sample
+from samples import sample
 
 from gear_rl.errors import GearError
 from gear_rl.evaluation.evaluate import plan, run_evaluation, with_ids

@@ -11,15 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from byte_tokenizers import CHATML, byte_tokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_assistant_tokens import CHATML, byte_tokenizer
+from labelled_samples import labelled, offered, prm800k, row_of
 
-from gear_rl import Rollouts
 from gear_rl.chat.assistant_tokens import ConversationTokens
 from gear_rl.localize.arithmetic import arithmetic_chains
 from gear_rl.localize.blame import SIGNALS, blame
-from gear_rl.localize.labelled import Labelled, token_units, turn_units
+from gear_rl.localize.labelled import token_units, turn_units
 from gear_rl.localize.measures import locate, mean_intervals, measure
 from gear_rl.localize.steps import solution_of, step_of_tokens
 from gear_rl.localize.table import text
@@ -94,21 +94,6 @@ def test_one_problem_has_no_interval():
 
 
 # ---------------------------------------------------------------------------------------------------- blame
-def labelled(decision, signals=None, advantages=None, wrong_hint=None):
-    decision = torch.tensor(decision, dtype=torch.float32)
-    mask = torch.ones(decision.shape, dtype=torch.bool)
-    n = len(decision)
-    tensors = {name: torch.tensor(rows, dtype=torch.float32) for name, rows in (signals or {}).items()}
-    rollouts = Rollouts(
-        mask,
-        torch.zeros(n),
-        torch.arange(n),
-        advantages=torch.tensor(advantages or [-1.0] * n),
-        token_ids=torch.zeros(decision.shape, dtype=torch.long),
-        signals={"decision": decision, **tensors},
-    )
-    other = {name: torch.tensor(rows, dtype=torch.float32) for name, rows in (wrong_hint or {}).items()}
-    return Labelled(rollouts, token_units(mask), decision < 0, [str(i) for i in range(n)], other)
 
 
 def test_signals_are_what_their_names_say():
@@ -218,15 +203,6 @@ def test_arithmetic_chains_have_one_wrong_step_each():
     assert len(labels) > 5
 
 
-def prm800k(*steps, answer="7"):
-    return {"question": {"problem": "p", "ground_truth_answer": answer}, "label": {"steps": list(steps)}}
-
-
-def offered(*ratings, chosen=None, human=None):
-    completions = [{"text": f"c{i}", "rating": rating} for i, rating in enumerate(ratings)]
-    return {"completions": completions or None, "chosen_completion": chosen, "human_completion": human}
-
-
 @pytest.mark.parametrize(
     ("steps", "path", "label"),
     [
@@ -277,10 +253,6 @@ def test_the_table_fits_80_columns_whatever_the_numbers():
 
 
 ROOT = Path(__file__).parents[2]
-
-
-def row_of(part, name):
-    return next(row for row in part["rows"] if row["name"] == name)
 
 
 def cell(value, scale, form):

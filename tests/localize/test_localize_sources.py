@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 import torch
-from test_assistant_tokens import byte_tokenizer
-from test_localize import labelled, offered, prm800k, row_of
+from byte_tokenizers import byte_tokenizer
+from labelled_samples import labelled, offered, prm800k, row_of
 
 from gear_rl import Rollouts
 from gear_rl.cli.main import main

@@ -9,7 +9,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import Rollout, random_batch, reference_credit
+from random_rollouts import VALUES, degenerate, random_options, to_rollouts, with_masked_insertions
+from reference import random_batch, reference_credit
 from reference_peers import PEER_DEFAULTS
 
 from gear_rl import GearError, Rollouts, credit
@@ -17,42 +18,11 @@ from gear_rl.methods import METHODS, method
 
 WEIGHTING = [name for name, cls in METHODS.items() if cls.preserves_mass]
 
-VALUES = {  # tried for every option of that name
-    "alpha": (0.0, 0.5, 2.0, 30.0), "direction": ("consistent", "outcome", "teacher"), "mix": (1.0, 0.3, 0.0),
-    "quantile": (1.0, 0.9, 0.5, 0.01), "floor_kl": (0.1, 1e-6, 1.5), "floor_h": (0.3, 1e-6, 1.0),
-    "tau_kl": (0.5, 0.0, 1.0, 1.5), "tau_h": (0.5, 0.0, 1.0, 1.5), "rho_min": (0.05, 0.5, 1.0),
-    "rho_max": (10.0, 1.0, 2.0), "scale_rewards": (True, False), "length": (1, 3, 8), "seed": (0, 1, 2**40),
-    "floor": (0.1, 1e-6, 1.0), "clip": (0.5, 0.2, 1.0),
-    "hint": ("feedback", "sibling"), "sharpness": (0.5, 2.0), "surprise": (0.5, 0.0, 1.0), "beta": (0.5, 0.1, 0.9),
-    "threshold": (0.5, 0.0, 0.8, 1.0), "coefficient": (1.0, 0.5), "reference": (0.001, 0.0), "top_k": (100, 0),
-    "share": (0.2, 1.0, 0.5, 0.01), "scope": ("batch", "rollout"), "turn_weight": (1.0, 0.0, 0.5),
-    "baseline": ("unbiased", "naive"), "omega": (1.0, 0.0, 0.5), "gamma": (0.95, 1.0, 0.0), "turn_rewards": (True, False),
-}  # fmt: skip
 
 seeds, either = st.integers(0, 10**9), st.booleans()
 batches = st.builds(random_batch, seeds, coarse=either, turns=either, tokens=either, advantages=either)
 few = settings(max_examples=60, deadline=None, derandomize=True)
 weighting_methods = pytest.mark.parametrize("name", WEIGHTING)
-
-
-def to_rollouts(batch: list[Rollout], dtype: torch.dtype = torch.float32) -> Rollouts:
-    first = batch[0]
-    return Rollouts(
-        torch.tensor([r.mask for r in batch]),
-        torch.tensor([r.reward for r in batch], dtype=dtype),
-        torch.tensor([r.group for r in batch]),
-        turn_ids=None if first.turns is None else torch.tensor([r.turns for r in batch]),
-        advantages=None if first.advantage is None else torch.tensor([r.advantage for r in batch], dtype=dtype),
-        token_ids=None if first.tokens is None else torch.tensor([r.tokens for r in batch]),
-        signals={k: torch.tensor([r.signals[k] for r in batch], dtype=dtype) for k in first.signals},
-        channels={k: torch.tensor([r.channels[k] for r in batch], dtype=dtype) for k in first.channels},
-    )
-
-
-def random_options(name: str, seed: int) -> dict:
-    draw = random.Random(seed)
-    names = [f.name for f in fields(METHODS[name].Options)]
-    return {n: draw.choice(VALUES[n]) for n in names if draw.random() < 0.6}
 
 
 def test_every_option_is_varied():
@@ -103,36 +73,6 @@ def test_mass_is_preserved_and_weights_are_positive(name, batch, seed, double):
 
 
 # 3. Masked tokens change nothing
-def with_masked_insertions(batch: list[Rollout], draw: random.Random) -> tuple[list[Rollout], list[list[int]]]:
-    """The batch with masked tokens full of NaN put in, and where each old position went. Anywhere, if turns are given;
-    else not inside a run of action tokens, which would split a turn in two."""
-    widened, places, width = [], [], len(batch[0].mask) + 9
-    for rollout in batch:
-        turns, tokens = (None if x is None else [] for x in (rollout.turns, rollout.tokens))
-        new = replace(rollout, mask=[], signals={k: [] for k in rollout.signals}, turns=turns, tokens=tokens)
-        place: list[int] = []
-
-        def add(t: int | None, new=new, rollout=rollout):
-            new.mask.append(t is not None and rollout.mask[t])
-            for k in new.signals:
-                new.signals[k].append(float("nan") if t is None else rollout.signals[k][t])
-            if new.turns is not None:
-                new.turns.append(draw.randrange(99) if t is None else rollout.turns[t])
-            if new.tokens is not None:
-                new.tokens.append(draw.randrange(99) if t is None else rollout.tokens[t])
-
-        for t in range(len(rollout.mask)):
-            inside_a_run = t > 0 and rollout.mask[t - 1] and rollout.mask[t]
-            for _ in range(draw.randrange(4)):
-                if (rollout.turns is not None or not inside_a_run) and len(new.mask) - t < 9:
-                    add(None)
-            place.append(len(new.mask))
-            add(t)
-        while len(new.mask) < width:
-            add(None)
-        widened.append(new)
-        places.append(place)
-    return widened, places
 
 
 @weighting_methods
@@ -176,25 +116,6 @@ def test_other_groups_change_nothing(name, batch, seed):
 
 
 # 5. Degenerate rollouts are defined and finite; NaN and Inf are refused by place
-def degenerate(kind: str) -> list[Rollout]:
-    batch = random_batch(3, longest=12, groups=2)
-    T = len(batch[0].mask)
-    for i, r in enumerate(batch):
-        if kind == "no action tokens":
-            r.mask = [False] * T
-        elif kind == "one with none":
-            r.mask = [i % 2 == 0] * T
-        elif kind == "one alone in its group with any":
-            r.mask = [r is next(x for x in batch if x.group == r.group)] * T
-        elif kind == "one token":
-            r.mask = [t == i % T for t in range(T)]
-        elif kind == "equal rewards":
-            r.reward = 0.1
-        elif kind == "zero signals":
-            r.signals = {k: [0.0] * T for k in r.signals}
-        elif kind == "huge signals":
-            r.signals = {k: [1e30 if x >= 0 else -1e30 for x in v] for k, v in r.signals.items()}
-    return batch
 
 
 @weighting_methods

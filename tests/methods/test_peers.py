@@ -10,9 +10,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_rollouts import degenerate, random_options, to_rollouts, with_masked_insertions
 from reference import random_batch
 from reference_peers import PEER_DEFAULTS, peer_credit
-from test_invariants import degenerate, random_options, to_rollouts, with_masked_insertions
 
 from gear_rl import METHODS, GearError, Rollouts, credit
 from gear_rl.assignment.turns import Turns, returns_to_go

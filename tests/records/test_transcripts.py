@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from gear_rl import credit
-from gear_rl import transcripts as reading
 from gear_rl.chat.assistant_tokens import ConversationTokens
 from gear_rl.chat.hints import hinted_prompt
 from gear_rl.cli.main import main
 from gear_rl.errors import GearError
 from gear_rl.models import load_model
+from gear_rl.records import transcripts as reading
 from gear_rl.records.record import read_record, to_rollouts
 from gear_rl.records.transcripts import groups_of, read_transcripts
 from gear_rl.sampling.play import play

@@ -10,12 +10,12 @@ import maths_sample
 import pytest
 import torch
 
-from gear_rl.chat.templates import TOOLS_IN_WORDS, Replies, tokenized_prompts, tools_of
+from gear_rl.chat.templates import TOOLS_IN_WORDS, Replies, tokenized_prompts
 from gear_rl.chat.tool_calls import read_turn
 from gear_rl.cli.main import main
 from gear_rl.errors import GearError
 from gear_rl.tasks import make_task
-from gear_rl.tasks.base import Row
+from gear_rl.tasks.base import Row, tools_of
 from gear_rl.training.warm_start import Gold, GoldRollouts, gold_completion, loss_sum, passes
 
 CHATML = (  # as SmolLM2's: it passes over `tools`
