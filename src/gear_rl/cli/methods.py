@@ -15,24 +15,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gear_rl.methods import Method
 
-LETTERS = {
-    "reverse_kl": "D",
-    "entropy": "H",
-    "student_logprob": "p",
-    "teacher_logprob": "q",
-    "turn_reward": "r",
-    "anchor_state": "s",
-    "tool_call": "c",
-    "answer_logprob": "a",
-    "answer_logprob_start": "a0",
-    "saliency_mask": "xm",
-    "saliency_grad": "xg",
-    "saliency_act": "xa",
-    "hidden_distance": "W",
-}
-LEGEND = f"""\
-needs     signals of each token: {", ".join(f"{letters} {name}" for name, letters in LETTERS.items())}; decision. \
-hint, sibling, feedback: what a teacher reads. channels: the parts of the reward. loss: the engine adds a distillation loss.
+LEGEND = """\
+needs     signals of each token: {letters}. hint, sibling, feedback: what a teacher reads. \
+channels: the parts of the reward. loss: the engine adds a distillation loss.
 cost      extra passes over the rollouts of a GRPO step, forwards + backwards; n: one per action token, k: one per turn.
 standing  how sure it is that this code is what the source says: known (the paper's own words), second-hand, seen, \
 abstract (only that was readable), recalled, or ours.
@@ -113,6 +98,8 @@ def option_docs(options: type) -> dict[str, str]:
 
 def table(methods: list[dict[str, Any]], width: int) -> str:
     """All methods, a few lines each, within `width` columns."""
+    from gear_rl.assignment.signals import find_signal
+
     rows = [
         (
             m["name"],
@@ -130,13 +117,19 @@ def table(methods: list[dict[str, Any]], width: int) -> str:
         paper = textwrap.wrap(m["paper"] or "a control of our own", max(20, width - indent))
         lines += [_columns(row, widths) + paper[0], *(" " * indent + line for line in paper[1:])]
         lines.append(textwrap.fill(m["summary"], width, initial_indent="    ", subsequent_indent="    "))
-    legend = [textwrap.fill(line, width, subsequent_indent=" " * 10) for line in LEGEND.splitlines()]
+    read = dict.fromkeys(name for m in methods for name in m["needs"])
+    letters = ", ".join(f"{s.letter} {name}" for name in read if (s := find_signal(name)) and s.letter != name)
+    legend = [
+        textwrap.fill(line, width, subsequent_indent=" " * 10) for line in LEGEND.format(letters=letters).splitlines()
+    ]
     return "\n".join([*lines, "", *legend])
 
 
 def short_needs(m: dict[str, Any]) -> str:
     """Signals by their letters."""
-    return " ".join(LETTERS.get(name, name) for name in m["needs"]) or "-"
+    from gear_rl.assignment.signals import find_signal
+
+    return " ".join(s.letter if (s := find_signal(name)) else name for name in m["needs"]) or "-"
 
 
 def short_standing(standing: str) -> str:

@@ -11,30 +11,11 @@ from torch import Tensor
 from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.segments import Segments
+from gear_rl.assignment.signals import how_to_get
 from gear_rl.errors import GearError, unknown_name
 from gear_rl.methods.distillation import Distillation
 
 Hint = Literal["own", "other", "sibling", "feedback"] | None
-
-_FROM_DIVERGENCE = "gear_rl.scoring.token_divergence computes it, and an engine given this method does so by itself"
-HOW_TO_GET = {
-    "reverse_kl": _FROM_DIVERGENCE,
-    "entropy": _FROM_DIVERGENCE,
-    "teacher_logprob": _FROM_DIVERGENCE,
-    "student_logprob": "the log-probability of each sampled token under the policy; " + _FROM_DIVERGENCE,
-    "decision": "the task must say it: +1 at a right decision, -1 at a wrong one, 0 elsewhere",
-    "turn_reward": "the task must say it: the reward of each turn on the turn's last action token, 0 elsewhere",
-    "anchor_state": "the task must say it: a number for the state of the world before each turn, on all tokens of the "
-    "turn; equal numbers within a group mean the same state",
-    "tool_call": "the task must say it: 1 on the tokens of a tool call, 0 on thinking",
-    "answer_logprob": "scoring: mean log-probability of the gold answer after each turn, on all tokens of the turn",
-    "answer_logprob_start": "scoring: mean log-probability of the gold answer before the first turn, on all tokens",
-    "saliency_mask": "scoring: divergence of the final answer's distribution when the token is masked",
-    "saliency_grad": "scoring: gradient times embedding of the final answer's divergence under noise",
-    "saliency_act": "scoring: gradient times activation of the final answer's log-probability",
-    "hidden_distance": "scoring: distance between the hidden states of the group's correct and incorrect rollouts, "
-    "span by span",
-}
 
 
 @dataclass(frozen=True)
@@ -106,8 +87,7 @@ class Method:
         """The signal `name` at the action tokens → (B, L), packed."""
         if name not in rollouts.signals:
             given = ", ".join(sorted(rollouts.signals)) or "none"
-            how = f" ({HOW_TO_GET[name]})" if name in HOW_TO_GET else ""
-            raise GearError(f"{self.name} needs the signal {name!r}{how}. Signals given: {given}.")
+            raise GearError(f"{self.name} needs the signal {name!r}{how_to_get(name)}. Signals given: {given}.")
         return rollouts.actions.pack(rollouts.signals[name].to(rollouts.dtype))
 
     def __repr__(self) -> str:

@@ -1,11 +1,11 @@
-"""The distillation term: a divergence between student and teacher, added to TRL's own loss.
+"""The distillation term: a divergence between student and teacher, added to the engine's own loss.
 
-    loss = TRL's  +  coefficient · mean D(student, teacher)  +  reference coefficient · mean KL(student ‖ starting policy)
+    loss = engine's  +  coefficient · mean D(student, teacher)  +  reference coefficient · mean KL(student ‖ starting policy)
 
 Means are over the action tokens of one optimizer step, in all processes; the first leaves out rollouts whose teacher has
-nothing to read. The student's states are overheard from TRL's own forward pass, so its body is not run a second time.
+nothing to read. The student's states are taken from the engine's own forward pass, so its body does not run twice.
 The teacher's are read without gradient: once per generation batch, for whole groups together, and kept at the action
-tokens (they ride along in TRL's batch) where they fit `KEPT_BYTES`. Where they do not, and where the weights have moved
+tokens (they stay in the engine's batch) where they fit `KEPT_BYTES`. Where they do not, and where the weights have moved
 since (several optimizer steps per generation batch), each step reads its own part again with the teacher as it is then.
 """
 
@@ -26,7 +26,8 @@ from gear_rl.scoring.head import Head
 from gear_rl.scoring.scorer import Scorer
 from gear_rl.scoring.states import states_before
 from gear_rl.scoring.teacher import Teacher
-from gear_rl.signals.sources import Ids, Sampled
+from gear_rl.signals.hinted import Hinted
+from gear_rl.signals.sampled import Ids, Sampled
 
 KEPT_BYTES = 2 << 30
 """Of teacher's states in a generation batch, per process; ours."""
@@ -42,52 +43,53 @@ class DistillationTerm:
             self.reference = teacher if teacher.kind == "base" else Teacher(scorer.model, "base")
 
     # ------------------------------------------------------------------------------------------ per generation batch
-    def prepare(
-        self, sampled: Sampled, hinted: Ids, unread: list[int], step: int, total: Callable[[Tensor], Tensor]
-    ) -> dict[str, Any]:
-        """What TRL's batch carries along to the loss. `total`: the sum of a number over all processes."""
-        distilled = sampled.actions.clone()
-        distilled[unread] = False
+    def prepare(self, sampled: Sampled, hinted: Hinted, step: int, total: Callable[[Tensor], Tensor]) -> dict[str, Any]:
+        """What the engine's batch carries along to the loss. `total`: the sum of a number over all processes."""
+        actions, unread = sampled.action_mask, set(hinted.unread)
+        distilled = actions.clone()
+        distilled[hinted.unread] = False
         carried: dict[str, Any] = {
             "gear_step": torch.tensor(step),
-            "gear_hinted": [[] if i in set(unread) else prompt for i, prompt in enumerate(hinted)],
-            "gear_prompts": sampled.prompts,
+            "gear_hinted": [[] if i in unread else prompt for i, prompt in enumerate(hinted.prompt_ids)],
+            "gear_prompts": sampled.prompt_ids,
             "gear_distilled": total(distilled.sum()),
-            "gear_actions": total(sampled.actions.sum()),
+            "gear_actions": total(actions.sum()),
         }
         weight = next(self.scorer.model.parameters())
         width = self.scorer.model.get_input_embeddings().embedding_dim
-        if 2 * int(sampled.actions.sum()) * width * weight.element_size() <= KEPT_BYTES:
+        if 2 * int(actions.sum()) * width * weight.element_size() <= KEPT_BYTES:
             readers = self._readers(carried["gear_prompts"], carried["gear_hinted"])
             for name, (reader, prompts, _) in readers.items():
-                mask = distilled if name == "teacher" else sampled.actions
-                states = self._read(reader, prompts, sampled.ids, mask)
+                mask = distilled if name == "teacher" else actions
+                states = self._read(reader, prompts, sampled.token_ids, mask)
                 carried[f"gear_{name}_states"] = list(states.split(mask.sum(1).tolist()))
         return carried
 
     # ------------------------------------------------------------------------------------------ per loss
     @contextmanager
-    def overhearing(self) -> Iterator[list[Tensor]]:
+    def reading_states(self) -> Iterator[list[Tensor]]:
         """Inside, each forward of the policy's body leaves its last hidden states (B, P + T, D) in the list."""
-        heard: list[Tensor] = []
-        hook = body_of(self.scorer.model).register_forward_hook(lambda _, __, output: heard.append(output[0]))
+        read: list[Tensor] = []
+        hook = body_of(self.scorer.model).register_forward_hook(lambda _, __, output: read.append(output[0]))
         try:
-            yield heard
+            yield read
         finally:
             hook.remove()
 
     def loss(
-        self, heard: list[Tensor], inputs: dict[str, Any], step: int, share: float
+        self, forwards: list[Tensor], inputs: dict[str, Any], step: int, share: float
     ) -> tuple[Tensor, dict[str, float]]:
         """The term, and the mean divergences to log. `share`: how much of the generation batch's tokens, over all
         processes, one optimizer step of this process has: TRL adds up over micro-batches and averages over processes."""
-        if len(heard) != 1:
-            raise GearError(f"TRL ran the policy's body {len(heard)} times for one loss; distillation expects once.")
+        if len(forwards) != 1:
+            raise GearError(
+                f"the engine ran the policy's body {len(forwards)} times for one loss; distillation expects once."
+            )
         actions = inputs["completion_mask"].bool()
         if "tool_mask" in inputs:
             actions = actions & inputs["tool_mask"].bool()
         first = inputs["prompt_ids"].shape[1] - 1  # the state before the first token of the completion
-        states = heard[0][:, first : first + actions.shape[1]]  # (B, T, D)
+        states = forwards[0][:, first : first + actions.shape[1]]  # (B, T, D)
         term, metrics = states.new_zeros((), dtype=torch.float32), dict[str, float]()
         readers = self._readers(inputs["gear_prompts"], inputs["gear_hinted"])
         for name, (reader, prompts, coefficient) in readers.items():

@@ -1,4 +1,4 @@
-"""What a task's verdicts know about single tokens and turns, in the form in which an engine takes it.
+"""What a task's verdicts know about single tokens and turns, as the step takes it.
 
 A verdict is about one finished rollout (`gear_rl.tasks.base.Verdict`). Beyond its reward it may hold
 
@@ -8,28 +8,96 @@ A verdict is about one finished rollout (`gear_rl.tasks.base.Verdict`). Beyond i
     calls          per token       signal "tool_call"
     channels       per rollout     the reward's parts, by name
     feedback       per rollout     text, what the environment said about it
-
-Rows reach these functions as the engine hands them on: with their `verdict`, and `actions`, 1 where the policy spoke.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
 from gear_rl.errors import GearError
 from gear_rl.methods import Method
-from gear_rl.tasks.base import Row, Task, Transcript
+from gear_rl.signals.providers import ANSWER_READERS
+from gear_rl.signals.sampled import Sampled
+from gear_rl.signals.sources import TaskKnowledge
+from gear_rl.tasks.base import Row, Task, Transcript, Verdict
 
-Ids = list[list[int]]
-_FIELDS = {"decision": "decisions", "turn_reward": "turn_rewards", "anchor_state": "states", "tool_call": "calls"}
-_ANSWER_READERS = ("answer_logprob", "answer_logprob_start", "saliency_mask", "saliency_grad", "saliency_act")
+FIELDS = {"decision": "decisions", "turn_reward": "turn_rewards", "anchor_state": "states", "tool_call": "calls"}
+"""Signal → the field of a verdict that it is made from."""
 
 
+class VerdictKnowledge(TaskKnowledge):
+    """Reads `Sampled.verdicts`."""
+
+    has_channels = True
+
+    def __init__(self, task: Task, row: Row, method: Method, tokenizer: Any) -> None:
+        known = known_signals(task, row, method)
+        self.signals = frozenset({*method.needs, "decision"} & known)
+        self.has_feedback = "feedback" in known
+        self._task, self._tokenizer = task, tokenizer
+
+    def token_signals(self, sampled: Sampled) -> dict[str, list[list[float]]]:
+        return {name: signal_of(name, sampled) for name in sorted(self.signals)}
+
+    def channels(self, sampled: Sampled) -> dict[str, list[float]]:
+        return channels_of(_verdicts(sampled))
+
+    def feedback(self, sampled: Sampled) -> list[str | None]:
+        return [v.feedback if self.has_feedback else None for v in _verdicts(sampled)]
+
+    def sibling_hint(self, sampled: Sampled, rollout: int, sibling: int, feedback: str | None) -> str | None:
+        as_hint = getattr(self._task, "as_hint", None)  # a task whose model reads hints of one form only
+        return as_hint(self._tokenizer.decode(sampled.completion_ids[sibling])) if as_hint else None
+
+
+def _verdicts(sampled: Sampled) -> Sequence[Verdict]:
+    if sampled.verdicts is None:
+        raise GearError("these rollouts were not judged by a task, so there are no verdicts to read.")
+    return sampled.verdicts
+
+
+def signal_of(name: str, sampled: Sampled) -> list[list[float]]:
+    """One of `FIELDS` for each rollout, per token of its completion."""
+    rows = []
+    for i, (verdict, ids) in enumerate(zip(_verdicts(sampled), sampled.completion_ids, strict=True)):
+        values = getattr(verdict, FIELDS[name])
+        if name in ("turn_reward", "anchor_state"):
+            actions = sampled.action_mask[i, : len(ids)].int().tolist()
+            values = at_turns(actions, values, last_only=name == "turn_reward")
+        rows.append([float(value) for value in values])
+    return rows
+
+
+def at_turns(actions: list[int], values: list[Any], last_only: bool) -> list[float]:
+    """A value per turn → per token: on the turn's last token, or on each of them. A turn is a run of action tokens."""
+    runs = [(acts, len(list(run))) for acts, run in groupby(actions)]
+    turns = sum(bool(acts) for acts, _ in runs)
+    if turns != len(values):
+        raise GearError(f"the verdict speaks of {len(values)} turns, but the policy took {turns}.")
+    spread: list[float] = []
+    waiting = iter(values)
+    for acts, length in runs:
+        value = float(next(waiting)) if acts else 0.0
+        spread += [0.0] * (length - 1) + [value] if last_only else [value] * length
+    return spread
+
+
+def channels_of(verdicts: Sequence[Verdict]) -> dict[str, list[float]]:
+    """The parts of each rollout's reward, by name. All rollouts must have the same."""
+    names = sorted({name for verdict in verdicts for name in verdict.channels})
+    for verdict in verdicts:
+        if len(verdict.channels) != len(names):
+            lacking = ", ".join(name for name in names if name not in verdict.channels)
+            raise GearError(f"a verdict lacks the reward channel {lacking}: all rollouts of a batch need the same.")
+    return {name: [verdict.channels[name] for verdict in verdicts] for name in names}
+
+
+# ------------------------------------------------------------------------------------------------ before anything runs
 def asked_of_task(method: Method) -> list[str]:
     """What `method` needs that only a task's verdicts can tell, and cannot do without."""
-    asked = [need for need in method.needs if need in _FIELDS and need != "tool_call"]
+    asked = [need for need in method.needs if need in FIELDS and need != "tool_call"]
     return asked + ["channels"] * bool(method.fewest_channels) + ["feedback"] * (method.hint == "feedback")
 
 
@@ -44,7 +112,7 @@ def known_signals(task: Task, row: Row, method: Method) -> set[str]:
         raise
     except Exception as error:
         raise GearError(f"task {type(task).__name__} cannot judge a rollout that says nothing: {error!r}.") from error
-    fields = {signal for signal, field in _FIELDS.items() if getattr(verdict, field) is not None}
+    fields = {signal for signal, field in FIELDS.items() if getattr(verdict, field) is not None}
     parts = verdict.channels.keys() - {"generic"}
     known |= fields - {"decision"} | ({"channels"} if len(parts) >= max(1, method.fewest_channels) else set())
     return known | ({"feedback"} if verdict.feedback is not None else set())
@@ -57,51 +125,9 @@ def refuse_what_the_task_cannot_say(task: Task, name: str, row: Row, method: Met
         if need not in known:
             raise GearError(
                 f"{method.name} needs {need}, and task {name!r} cannot say it: its verdicts would have to hold "
-                f"`{_FIELDS.get(need, need)}` (gear_rl.signals.from_verdicts)."
+                f"`{FIELDS.get(need, need)}` (gear_rl.signals.from_verdicts)."
             )
-    if any(need in _ANSWER_READERS for need in method.needs) and not str(row.get("answer") or "").strip():
-        raise GearError(f"{method.name} reads the gold answer, and the rows of task {name!r} have no text in `answer`.")
-
-
-def token_signals(names: set[str]) -> Callable[[list[Row], Ids], dict[str, list[list[float]]]]:
-    """For the engine: rows, completions → the signals `names` that verdicts can tell, per token."""
-    spread = {
-        "decision": lambda row: row["verdict"].decisions,
-        "turn_reward": lambda row: at_turns(row["actions"], row["verdict"].turn_rewards, last_only=True),
-        "anchor_state": lambda row: at_turns(row["actions"], row["verdict"].states, last_only=False),
-        "tool_call": lambda row: row["verdict"].calls,
-    }
-
-    def signals(rows: list[Row], completions: Ids) -> dict[str, list[list[float]]]:
-        return {name: [list(map(float, spread[name](row))) for row in rows] for name in sorted(names)}
-
-    return signals
-
-
-def at_turns(actions: list[int], values: list[Any], last_only: bool) -> list[float]:
-    """A value per turn → per token: on the turn's last token, or on each of them. A turn is a run of action tokens."""
-    runs = [(speaks, len(list(run))) for speaks, run in groupby(actions)]
-    turns = sum(bool(speaks) for speaks, _ in runs)
-    if turns != len(values):
-        raise GearError(f"the verdict speaks of {len(values)} turns, but the policy took {turns}.")
-    spread: list[float] = []
-    waiting = iter(values)
-    for speaks, length in runs:
-        value = float(next(waiting)) if speaks else 0.0
-        spread += [0.0] * (length - 1) + [value] if last_only else [value] * length
-    return spread
-
-
-def channels(rows: list[Row], completions: Ids) -> dict[str, list[float]]:
-    """For the engine: the parts of each rollout's reward."""
-    names = sorted({name for row in rows for name in row["verdict"].channels})
-    for row in rows:
-        if len(row["verdict"].channels) != len(names):
-            lacking = ", ".join(name for name in names if name not in row["verdict"].channels)
-            raise GearError(f"a verdict lacks the reward channel {lacking}: all rollouts of a batch need the same.")
-    return {name: [row["verdict"].channels[name] for row in rows] for name in names}
-
-
-def feedback(rows: list[Row], completions: Ids) -> list[str | None]:
-    """For the engine: what the environment said about each rollout."""
-    return [row["verdict"].feedback for row in rows]
+    if any(need in ANSWER_READERS for need in method.needs) and not str(row.get("answer") or "").strip():
+        raise GearError(
+            f"{method.name} reads the reference answer, and the rows of task {name!r} have no text in `answer`."
+        )

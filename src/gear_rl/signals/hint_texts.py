@@ -2,38 +2,41 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
 
 from gear_rl.errors import GearError
-from gear_rl.methods import Method
-from gear_rl.signals.sources import Sampled, Sources, text_of
+from gear_rl.signals.sampled import Sampled
+from gear_rl.signals.sources import Sources, text_of
 
 
-def hint_texts(method: Method, sources: Sources, sampled: Sampled, prompts: list, tokenizer: Any) -> list[str]:
-    """One text per rollout; "" where there is nothing to read, which leaves the teacher's prompt as the student's."""
-    if method.hint in ("own", "other"):
+def hint_texts(kind: str, sources: Sources, sampled: Sampled, tokenizer: Any, method: str) -> list[str]:
+    """One text per rollout; "" where there is nothing to read, which leaves the teacher's prompt as the student's.
+
+    kind: "own", "other", "sibling" or "feedback" (`gear_rl.methods.Method.hint`). `method`: its name, for messages.
+    """
+    if kind in ("own", "other"):
         assert sources.hint is not None
         texts = [
-            text_of(sources.hint, row, i, "ground truth for its hint", method.name)
-            for i, row in enumerate(sampled.rows)
+            text_of(sources.hint, row, i, "ground truth for its hint", method) for i, row in enumerate(sampled.rows)
         ]
-        return texts if method.hint == "own" else other_hints(texts, prompts)
-    told = _feedback(sources, sampled)
-    if method.hint == "feedback":
-        return [text or "" for text in told]
+        return texts if kind == "own" else other_hints(texts)
+    feedback = _feedback(sources, sampled)
+    if kind == "feedback":
+        return [text or "" for text in feedback]
     texts = []
-    for i, (row, j) in enumerate(zip(sampled.rows, siblings(sampled.rewards, sampled.groups), strict=True)):
+    for i, j in enumerate(siblings(sampled.rewards, sampled.group_ids)):
         if j is None:
-            texts.append(told[i] or "")
-        elif sources.sibling is not None:
-            texts.append(sources.sibling(row, sampled.completions[j], told[i]))
-        else:
-            spoken = sampled.ids[j][sampled.actions[j]].tolist()
-            said = tokenizer.decode(spoken, skip_special_tokens=True).strip()
-            texts.append("\n\n".join(filter(None, [said, told[i]])))
+            texts.append(feedback[i] or "")
+            continue
+        text = sources.knowledge.sibling_hint(sampled, i, j, feedback[i])
+        if text is None:
+            sampled_ids = sampled.token_ids[j][sampled.action_mask[j]].tolist()
+            said = tokenizer.decode(sampled_ids, skip_special_tokens=True).strip()
+            text = "\n\n".join(filter(None, [said, feedback[i]]))
+        texts.append(text)
     return texts
 
 
@@ -54,23 +57,22 @@ def siblings(rewards: Tensor, groups: Tensor) -> list[int | None]:
     return chosen
 
 
-def other_hints(hints: list[str], prompts: list) -> list[str]:
-    """Each rollout gets the hint of the next prompt in the batch: a real hint, for another problem."""
-    keys = [json.dumps(p, sort_keys=True) if not isinstance(p, str) else p for p in prompts]
-    order = list(dict.fromkeys(keys))
+def other_hints(hints: Sequence[str]) -> list[str]:
+    """For each rollout the next *different* hint of the batch: a real hint, for another problem.
+
+    Hints are compared, not prompts: two problems may have the same answer, and a problem must not get its own back."""
+    order = list(dict.fromkeys(hints))
     if len(order) < 2:
         raise GearError(
-            "wrong_hint needs two different prompts in a generation batch: raise per_device_train_batch_size or "
-            "gradient_accumulation_steps."
+            "a wrong hint is another problem's, but all problems here have the same ground truth. In training, raise the "
+            "number of prompts per step (train.prompts, or per_device_train_batch_size × gradient_accumulation_steps)."
         )
-    own = dict(zip(keys, hints, strict=True))
-    return [own[order[(order.index(key) + 1) % len(order)]] for key in keys]
+    following = dict(zip(order, [*order[1:], order[0]], strict=True))
+    return [following[hint] for hint in hints]
 
 
 def _feedback(sources: Sources, sampled: Sampled) -> list[str | None]:
-    if sources.feedback is None:
-        return [None] * len(sampled.rows)
-    told = list(sources.feedback(sampled.rows, sampled.completions))
-    if len(told) != len(sampled.rows) or not all(text is None or isinstance(text, str) for text in told):
-        raise GearError(f"feedback= must give a text or None for each of {len(sampled.rows)} rollouts.")
-    return told
+    said = list(sources.knowledge.feedback(sampled))
+    if len(said) != len(sampled) or not all(text is None or isinstance(text, str) for text in said):
+        raise GearError(f"feedback must give a text or None for each of {len(sampled)} rollouts.")
+    return said

@@ -1,37 +1,66 @@
-"""Where a method's needs come from, as the user of `CreditGRPOTrainer` has said; and a batch as it was sampled."""
+"""Where the ground truth and everything else a method reads comes from, as the user has said."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
-from torch import Tensor
-
-from gear_rl.assignment.credit import Credit
-from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.chat.hints import DEFAULT_TEMPLATE, check_template
 from gear_rl.errors import GearError
 from gear_rl.scoring.masking import BUDGET
+from gear_rl.signals.sampled import Sampled
+from gear_rl.tasks.base import Row
 
-Ids = list[list[int]]
-FromRow = str | Callable[[dict], str]
-"""A column of the data set, or a function of the row."""
+FromRow = str | Callable[[Row], Any]
+"""A column of the data, or a function of the row."""
+
+
+class TaskKnowledge:
+    """What only the task can tell about finished rollouts. Override what yours can.
+
+    `gear train` uses `gear_rl.signals.from_verdicts.VerdictKnowledge`, which reads a task's verdicts.
+    """
+
+    signals: frozenset[str] = frozenset()
+    """Names of the token signals that `token_signals` gives."""
+    has_channels = False
+    """Whether `channels` gives any."""
+    has_feedback = False
+    """Whether `feedback` gives any."""
+
+    def token_signals(self, sampled: Sampled) -> Mapping[str, Sequence[Sequence[float]]]:
+        """Name → for each rollout a number per token of its completion."""
+        return {}
+
+    def channels(self, sampled: Sampled) -> Mapping[str, Sequence[float]]:
+        """The parts of the reward: name → a number for each rollout."""
+        return {}
+
+    def feedback(self, sampled: Sampled) -> Sequence[str | None]:
+        """For each rollout what the environment said about it, or None."""
+        return [None] * len(sampled)
+
+    def sibling_hint(self, sampled: Sampled, rollout: int, sibling: int, feedback: str | None) -> str | None:
+        """The hint made from a successful rollout of the same group. None: what the policy said in it, then the feedback."""
+        return None
 
 
 @dataclass(frozen=True)
 class Sources:
-    """The trainer's own arguments; `CreditGRPOTrainer` says what each is."""
-
     hint: FromRow | None = None
+    """The ground truth that the teacher reads."""
     hint_template: str = DEFAULT_TEMPLATE
-    token_signals: Callable[[list[dict], Ids], Mapping[str, list[list[float]]]] | None = None
-    channels: Callable[[list[dict], Ids], Mapping[str, list[float]]] | list[str] | None = None
     answer: FromRow | None = None
+    """The reference answer, as the policy would say it."""
     answer_prefix: str = ""
-    feedback: Callable[[list[dict], Ids], list[str | None]] | None = None
-    sibling: Callable[[dict, list[int], str | None], str] | None = None
+    """What is said before the answer, and is no part of it."""
+    knowledge: TaskKnowledge = field(default_factory=TaskKnowledge)
+    channels: tuple[str, ...] = ()
+    """Names of the engine's reward functions that are the parts of the reward. Empty: `knowledge` may have some."""
     mask_budget: int = BUDGET
+    """See `gear_rl.scoring.masking`."""
 
     def __post_init__(self) -> None:
         check_template(self.hint_template)
@@ -39,43 +68,25 @@ class Sources:
             raise GearError(f"mask_budget={self.mask_budget!r}: must be a whole number, at least 1.")
 
 
-@dataclass(frozen=True)
-class Sampled:
-    """A batch of B rollouts on this process, before any credit."""
-
-    rows: list[dict]
-    prompts: Ids
-    completions: Ids
-    ids: Tensor
-    """(B, T) the completions, padded"""
-    actions: Tensor
-    """(B, T) bool"""
-    rewards: Tensor
-    """(B,)"""
-    groups: Tensor
-    """(B,)"""
-    known: dict[str, Tensor] = field(default_factory=dict)
-    """signals that TRL's step has computed itself, (B, T)"""
-
-
-class Recorder(Protocol):
-    """Sees every scored batch: where a run folder, a report or a test looks in."""
-
-    def __call__(
-        self,
-        step: int,
-        rows: list[dict],
-        rollouts: Rollouts,
-        credit: Credit,
-        prompts: Ids,
-        hinted: Ids | None,
-        completions: Ids,
-    ) -> None: ...
-
-
-def text_of(source: FromRow, row: dict, i: int, what: str, method: str) -> str:
-    """The text of rollout i: a column's value, or what a function makes of the row."""
-    text: Any = source(row) if callable(source) else row.get(source)
-    if not isinstance(text, str) or not text.strip():
-        raise GearError(f"rollout {i} of this batch has no {what} ({text!r}); method {method!r} needs one.")
+def text_of(source: FromRow, row: Row, i: int, what: str, method: str) -> str:
+    """The text of rollout i: a column's value, or what a function makes of the row. Numbers, lists and objects are
+    written as JSON."""
+    value: Any = source(row) if callable(source) else row.get(source)
+    text = as_text(value)
+    if not text.strip():
+        raise GearError(f"rollout {i} of this batch has no {what} ({value!r}); method {method!r} needs one.")
     return text
+
+
+def as_text(value: Any) -> str:
+    """Ground truth as text: a string as it is, None as nothing, anything else as JSON."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError):
+        raise GearError(
+            f"ground truth of type {type(value).__name__} cannot be shown to a teacher: give text."
+        ) from None

@@ -1,0 +1,98 @@
+"""What no engine can train rightly, said before anything is loaded or sampled."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any
+
+from gear_rl.errors import GearError
+from gear_rl.methods import Method
+from gear_rl.signals.providers import ANSWER_READERS, compares_group, missing_source
+from gear_rl.signals.sources import Sources, as_text
+
+
+def refuse_missing_needs(method: Method, sources: Sources) -> None:
+    """What the method needs and nobody has said where to get."""
+    if method.hint in ("own", "other") and sources.hint is None:
+        raise GearError(f"method {method.name!r} has a teacher that reads the ground truth: pass hint='column name'.")
+    if method.hint == "feedback" and not sources.knowledge.has_feedback:
+        raise GearError(
+            f"method {method.name!r} has a teacher that reads the environment's feedback: pass knowledge=, whose `feedback` "
+            "gives a text or None for each rollout, and `has_feedback = True`."
+        )
+    if (
+        method.fewest_channels
+        and not sources.knowledge.has_channels
+        and len(set(sources.channels)) < method.fewest_channels
+    ):
+        raise GearError(
+            f"method {method.name!r} needs at least {method.fewest_channels} named parts of the reward: pass channels=, names "
+            "of reward functions, or knowledge= whose `channels` gives them, and `has_channels = True`."
+        )
+    for need in method.needs:
+        if what := missing_source(need, sources):
+            raise GearError(f"method {method.name!r} {what}.")
+
+
+def refuse_missing_mix(method: Method, mix_steps: int | None) -> None:
+    if mix_steps is not None and not hasattr(method.options, "mix"):
+        raise GearError(f"mix_steps={mix_steps}, but method {method.name!r} has no `mix` that could fall to 0.")
+
+
+def refuse_split_groups(method: Method, on_this_process: int, group_size: int, processes: int) -> None:
+    """Where a method compares the rollouts of a group among themselves, a process must hold whole groups."""
+    compares = any(map(compares_group, method.needs)) or method.fewest_channels or method.hint == "sibling"
+    if compares and processes > 1 and on_this_process % group_size:
+        raise GearError(
+            f"method {method.name!r} compares the {group_size} rollouts of a group, and a process holds {on_this_process}: "
+            "make per_device_train_batch_size × steps_per_generation a multiple of num_generations."
+        )
+
+
+def refuse_missing_texts(dataset: Any, method: Method, sources: Sources) -> None:
+    """Every row has its ground truth. Streams, and texts made by a function, are checked as they come."""
+    if not (hasattr(dataset, "column_names") and hasattr(dataset, "__len__")):
+        return
+    columns = []
+    if method.hint in ("own", "other"):
+        columns.append((sources.hint, "ground truth", "the hint"))
+    if set(ANSWER_READERS) & set(method.needs):
+        columns.append((sources.answer, "reference answer", "the answer"))
+    for column, what, use in columns:
+        if not isinstance(column, str):
+            continue
+        if column not in dataset.column_names:
+            known = ", ".join(dataset.column_names)
+            raise GearError(f"the data has no column {column!r} to take {use} from. Columns: {known}.")
+        for i, value in enumerate(dataset[column]):
+            if not as_text(value).strip():
+                raise GearError(
+                    f"row {i}: column {column!r} holds no {what} ({value!r}); method {method.name!r} needs one."
+                )
+
+
+def finite_rewards(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` with its rewards checked. None means "not scored"; NaN and Inf are mistakes, and TRL would take NaN for
+    None in silence."""
+    name = getattr(function, "__name__", type(function).__name__)
+
+    def check(rewards: list) -> list:
+        for i, reward in enumerate(rewards):
+            if reward is not None and not math.isfinite(reward):
+                raise GearError(
+                    f"reward function {name!r} returned {reward} for rollout {i}; return None for 'not scored'."
+                )
+        return rewards
+
+    @functools.wraps(function)
+    def checked(*args: Any, **kwargs: Any) -> list:
+        return check(function(*args, **kwargs))
+
+    @functools.wraps(function)
+    async def checked_async(*args: Any, **kwargs: Any) -> list:
+        return check(await function(*args, **kwargs))
+
+    return checked_async if inspect.iscoroutinefunction(function) else checked

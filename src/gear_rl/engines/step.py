@@ -1,0 +1,183 @@
+"""One step of credit for every engine: from what was sampled to token advantages, in one direction.
+
+    Sampled → hints → signals → method → credit → record and metrics
+
+An engine builds a `Sampled` from its own batch, calls the step, and puts `Scored.credit.advantages` where its loss reads
+them. `gear credit` and `gear localize` use the same parts without an engine. Nothing here imports TRL or verl.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from gear_rl.assignment.credit import Credit
+from gear_rl.assignment.rollouts import Rollouts
+from gear_rl.engines.ranks import Alone, Ranks
+from gear_rl.errors import GearError
+from gear_rl.methods import Method
+from gear_rl.scoring.guards import Guards, copied_share, focus
+from gear_rl.scoring.scorer import SIGNALS, Scorer
+from gear_rl.scoring.teacher import Teacher
+from gear_rl.signals.distillation import DistillationTerm
+from gear_rl.signals.hinted import Hinted, HintReader, Tokenize
+from gear_rl.signals.providers import Reader, Reading, collect, from_task
+from gear_rl.signals.sampled import Sampled
+from gear_rl.signals.sources import Sources
+
+TEACHER, REFERENCE, GUARDS = "gear_teacher.safetensors", "gear_reference.safetensors", "gear_guards.json"
+CHECKED_ROLLOUTS = 16
+"""Rollouts that the start-up self-check reads, at most."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A batch with its credit."""
+
+    step: int
+    """Optimizer steps taken before it was sampled."""
+    sampled: Sampled
+    hinted: Hinted | None
+    """What the teacher read; None: the method has no teacher."""
+    rollouts: Rollouts
+    credit: Credit
+    metrics: dict[str, float]
+    """Signals, credit and guards as means over all processes, to be logged."""
+
+
+class Recorder(Protocol):
+    """Sees every scored batch: a run folder, a report, a test."""
+
+    def __call__(self, scored: Scored, /) -> None: ...
+
+
+class CreditStep:
+    """Call it with a batch and the number of optimizer steps taken. It keeps the teacher and the guards between calls."""
+
+    def __init__(
+        self,
+        method: Method,
+        scorer: Scorer,
+        teacher: Teacher,
+        tokenizer: Any,
+        sources: Sources,
+        tokenize: Tokenize,
+        *,
+        mix_steps: int | None = None,
+        ranks: Ranks | None = None,
+        recorder: Recorder | None = None,
+    ) -> None:
+        self.method, self.scorer, self.teacher, self.tokenizer = method, scorer, teacher, tokenizer
+        self.sources, self.mix_steps, self.recorder = sources, mix_steps, recorder
+        self.ranks: Ranks = ranks or Alone()
+        hints = HintReader(sources, tokenizer, tokenize, scorer.model.config, method.name)
+        self.reader = Reader(scorer, teacher, tokenizer, sources, hints, method.name)
+        loss = method.distillation
+        self.distillation = DistillationTerm(loss, scorer, teacher) if loss else None
+        self.guards = Guards()
+        self._checked = False
+
+    def __call__(self, sampled: Sampled, step: int = 0) -> Scored:
+        hinted = self.read_hints(sampled)
+        self.check(sampled, hinted)
+        signals = collect(Reading(self.reader, sampled, hinted, from_task(sampled, self.sources)), self.method.needs)
+        rollouts = Rollouts(
+            action_mask=sampled.action_mask,
+            rewards=sampled.rewards,
+            group_ids=sampled.group_ids,
+            advantages=sampled.advantages,
+            token_ids=sampled.token_ids,
+            signals=signals,
+            channels=self._channels(sampled),
+        )
+        credit = self.current_method(step).assign(rollouts)
+        scored = Scored(step, sampled, hinted, rollouts, credit, self._metrics(rollouts, credit, sampled, hinted))
+        if self.recorder is not None:
+            self.recorder(scored)
+        return scored
+
+    def current_method(self, step: int) -> Method:
+        """The method with λ as it stands after `step` optimizer steps."""
+        if self.mix_steps is None:
+            return self.method
+        options = vars(self.method.options)
+        left = max(0.0, 1.0 - step / self.mix_steps)
+        return type(self.method)(**{**options, "mix": left * options["mix"]})
+
+    # ------------------------------------------------------------------------------------------ hints and checks
+    def read_hints(self, sampled: Sampled) -> Hinted | None:
+        return self.reader.hints.read(self.method.hint, sampled) if self.method.hint else None
+
+    def check(self, sampled: Sampled, hinted: Hinted | None) -> None:
+        """Once, before the first step: do teacher and student read what they should, where they should?"""
+        if self._checked:
+            return
+        if hinted is not None:
+            self.reader.hints.check_tokenization(sampled)
+        if self.distillation is not None or set(self.method.needs) & set(SIGNALS):
+            few = slice(0, CHECKED_ROLLOUTS)
+            other = hinted.prompt_ids if hinted else sampled.prompt_ids
+            self.scorer.self_check(
+                sampled.prompt_ids[few], other[few], sampled.completion_ids[few], sampled.action_mask[few], self.teacher
+            )
+        self._checked = True
+
+    def _channels(self, sampled: Sampled) -> dict[str, Tensor]:
+        """Name → (B,): the parts of the reward, where the method reads them."""
+        if not self.method.fewest_channels:
+            return {}
+        if sampled.channels:
+            return dict(sampled.channels)
+        found = self.sources.knowledge.channels(sampled)
+        for name, values in found.items():
+            if len(values) != len(sampled):
+                raise GearError(f"channel {name!r} has {len(values)} values for {len(sampled)} rollouts.")
+        device = sampled.action_mask.device
+        return {name: torch.tensor(values, dtype=torch.float32, device=device) for name, values in found.items()}
+
+    # ------------------------------------------------------------------------------------------ metrics
+    def _metrics(self, rollouts: Rollouts, credit: Credit, sampled: Sampled, hinted: Hinted | None) -> dict[str, float]:
+        mask, n = rollouts.action_mask, rollouts.action_mask.sum().clamp(min=1)
+        values = {f"signals/{name}": float((signal * mask).sum() / n) for name, signal in rollouts.signals.items()}
+        values["credit/mean_abs_advantage"] = float(credit.advantages.abs().sum() / n)
+        values["credit/weight_max"] = float(credit.weights.max())
+        values["credit/onsets_per_rollout"] = float(credit.onsets.sum(1).float().mean())
+        guarded = {"length": float(n) / len(mask), "focus": focus(credit.weights, mask)}
+        if "entropy" in rollouts.signals:
+            guarded["entropy"] = values["signals/entropy"]
+        if hinted is not None:
+            unique = list(dict.fromkeys(hinted.texts))
+            ids = dict(zip(unique, self.tokenizer(unique, add_special_tokens=False)["input_ids"], strict=True))
+            guarded["leak"] = copied_share(sampled.completion_ids, [ids[text] for text in hinted.texts], mask)
+        values |= {f"guards/{name}": value for name, value in self.guards.watch(guarded).items()}
+        return self.ranks.means(values)
+
+    # ------------------------------------------------------------------------------------------ state
+    def after_step(self, step: int) -> None:
+        """Call after optimizer step number `step`, counted from 1."""
+        self.teacher.after_step(step)
+
+    def save(self, folder: Path) -> None:
+        """What must be in a checkpoint beside the engine's own files."""
+        for name, teacher in self._stateful():
+            save_file({key: value.contiguous() for key, value in teacher.state().items()}, folder / name)
+        (folder / GUARDS).write_text(json.dumps(vars(self.guards)))
+
+    def load(self, folder: Path) -> None:
+        if not (folder / TEACHER).exists():
+            return  # a checkpoint of the engine alone
+        for name, teacher in self._stateful():
+            teacher.load_state(load_file(folder / name))
+        self.guards = Guards(**json.loads((folder / GUARDS).read_text()))
+
+    def _stateful(self) -> Iterable[tuple[str, Teacher]]:
+        yield TEACHER, self.teacher
+        if self.distillation is not None and self.distillation.reference is not None:
+            yield REFERENCE, self.distillation.reference

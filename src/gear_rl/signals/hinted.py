@@ -1,0 +1,63 @@
+"""The teacher's prompts of a batch: hint texts put into the prompts and tokenised as the student's own were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gear_rl.chat.hints import hinted_prompt
+from gear_rl.chat.messages import Prompt
+from gear_rl.errors import GearError
+from gear_rl.models import room_of
+from gear_rl.signals.hint_texts import hint_texts
+from gear_rl.signals.sampled import Ids, Sampled
+from gear_rl.signals.sources import Sources
+from gear_rl.tasks.base import Row
+
+Tokenize = Callable[[Sequence[Prompt], Sequence[Row]], Ids]
+"""Prompts and their rows → token ids, exactly as the engine tokenises what the policy reads."""
+
+
+@dataclass(frozen=True)
+class Hinted:
+    """What the teacher of a batch reads in place of the prompts."""
+
+    texts: list[str]
+    prompt_ids: Ids
+    unread: list[int]
+    """Rollouts for which there is nothing to read beside the prompt."""
+
+
+class HintReader:
+    """Makes the teacher's prompts, for any kind of hint."""
+
+    def __init__(self, sources: Sources, tokenizer: Any, tokenize: Tokenize, config: Any, method: str) -> None:
+        self.sources, self.tokenizer, self.tokenize, self.method = sources, tokenizer, tokenize, method
+        self.room = room_of(config)
+
+    def read(self, kind: str, sampled: Sampled) -> Hinted:
+        """`kind`: see `hint_texts`. Longer than the model's context is an error that names the rollout."""
+        texts = hint_texts(kind, self.sources, sampled, self.tokenizer, self.method)
+        return Hinted(texts, self.with_texts(texts, sampled), [i for i, text in enumerate(texts) if not text])
+
+    def with_texts(self, texts: Sequence[str], sampled: Sampled) -> Ids:
+        template = self.sources.hint_template
+        hinted = self.tokenize(
+            [hinted_prompt(p, h, template) for p, h in zip(sampled.prompts, texts, strict=True)], sampled.rows
+        )
+        for i, (prompt, completion) in enumerate(zip(hinted, sampled.completion_ids, strict=True)):
+            if len(prompt) + len(completion) > self.room:
+                raise GearError(
+                    f"rollout {i}: hinted prompt ({len(prompt)} tokens) and completion ({len(completion)}) exceed the "
+                    f"model's context of {self.room}. Shorten the hint."
+                )
+        return hinted
+
+    def check_tokenization(self, sampled: Sampled) -> None:
+        """The unhinted prompts, tokenised our way, must be what the engine sampled from."""
+        if self.tokenize(sampled.prompts, sampled.rows) != sampled.prompt_ids:
+            raise GearError(
+                "start-up self-check failed: the prompt's tokens differ from what the engine's template gives, so a hinted "
+                "prompt would differ by more than the hint."
+            )

@@ -1,0 +1,70 @@
+"""How `gear train` samples and what it records: a task's episodes in TRL's place, and the rollouts of every n-th step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gear_rl.chat.messages import Prompt
+from gear_rl.chat.templates import Replies, tokenized_prompts
+from gear_rl.engines.step import Scored
+from gear_rl.evaluation.evaluate import judge_all
+from gear_rl.records.record import RecordWriter
+from gear_rl.sampling.play import play
+from gear_rl.sampling.sampler import Sampler
+from gear_rl.signals.sampled import Ids
+from gear_rl.tasks.base import Row, Task, Verdict, tools_of
+
+
+class TaskSampler:
+    """Plays a task's episodes with the policy, and keeps the verdicts on the batch sampled last."""
+
+    def __init__(self, task: Task, tokenizer: Any, temperature: float, precision: str) -> None:
+        self.task, self.tokenizer, self.temperature = task, tokenizer, temperature
+        self.verdicts: Sequence[Verdict] = ()
+        self._replies, self._policy = Replies(tokenizer), Sampler(precision)
+
+    def sample(self, rows: list[Row], policy: Any) -> dict[str, Any]:
+        played = play(
+            self._policy(policy), self.tokenizer, self.task, rows, temperature=self.temperature, replies=self._replies
+        )
+        self.verdicts = judge_all(self.tokenizer, self.task, rows, played)
+        return {
+            "prompt_ids": [p.prompt_ids for p in played],
+            "completion_ids": [p.completion_ids for p in played],
+            "env_mask": [p.action_mask for p in played],
+            "logprobs": None,
+        }
+
+    def tokenize(self, prompts: Sequence[Prompt], rows: Sequence[Row]) -> Ids:
+        return tokenized_prompts(self.tokenizer, list(prompts), [tools_of(self.task, row) for row in rows])
+
+    def reward(self, log_metric: Any, **_: Any) -> list[float]:
+        """The reward function: what the verdicts on the batch sampled last say."""
+        verdicts = self.verdicts
+        log_metric("success", sum(v.success for v in verdicts) / len(verdicts))
+        log_metric("malformed", sum(v.malformed for v in verdicts) / len(verdicts))
+        for name in verdicts[0].channels:
+            log_metric(f"channels/{name}", sum(v.channels.get(name, 0.0) for v in verdicts) / len(verdicts))
+        return [v.reward for v in verdicts]
+
+
+class RunRecorder:
+    """Writes the rollouts of every `every`-th step to the run's record."""
+
+    def __init__(self, writer: RecordWriter, tokenizer: Any, every: int) -> None:
+        self.writer, self.tokenizer, self.every = writer, tokenizer, every
+
+    def __call__(self, scored: Scored, /) -> None:
+        if scored.step % self.every:
+            return
+        sampled, decode = scored.sampled, self.tokenizer.batch_decode
+        self.writer.write(
+            step=scored.step,
+            rollouts=scored.rollouts,
+            credit=scored.credit,
+            prompts=decode(sampled.prompt_ids),
+            hinted_prompts=None if scored.hinted is None else decode(scored.hinted.prompt_ids),
+            token_texts=[decode([[token] for token in ids]) for ids in sampled.completion_ids],
+            successes=None if sampled.verdicts is None else [v.success for v in sampled.verdicts],
+        )
