@@ -7,11 +7,11 @@ import inspect
 import pytest
 import torch
 from datasets import Dataset
-from trl import GRPOConfig, GRPOTrainer
-from trl_setups import arguments, length_reward, own_rollouts
+from trl import GRPOTrainer
+from trl_setups import build, own_rollouts
 
+from gear_rl.engines import LOSS_TYPES
 from gear_rl.engines.trl import CreditGRPOTrainer
-from gear_rl.engines.trl_refusals import LOSS_TYPES
 from gear_rl.errors import GearError
 from gear_rl.scoring.scorer import Scorer
 from gear_rl.tasks.workshop.environment import WorkshopEnvironment, judge
@@ -27,17 +27,6 @@ def answer_reward(completions, order, **_):
 @pytest.fixture
 def data(workshop):
     return Dataset.from_list(workshop.rows("train", 32))
-
-
-def build(trainer_class, folder, task, model_and_tokenizer, data, **changes):
-    model, tokenizer = model_and_tokenizer
-    config = {k: changes.pop(k) for k in list(changes) if k in GRPOConfig.__dataclass_fields__}
-    changes.setdefault("reward_funcs", [length_reward])
-    if trainer_class is CreditGRPOTrainer:
-        changes = {"hint": "hint", "hint_template": task.hint_template, **changes}
-    return trainer_class(
-        model=model, processing_class=tokenizer, args=arguments(folder, **config), train_dataset=data, **changes
-    )
 
 
 def weights(trainer):
@@ -100,7 +89,7 @@ def test_environment_factory_plays_the_same_world(tmp_path, workshop, model_and_
     trainer = build(
         CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, data, environment_factory=WorkshopEnvironment,
         reward_funcs=[answer_reward],
-        recorder=lambda step, rows, rollouts, credit, prompts, hinted, done: seen.append((rows, rollouts, done)),
+        recorder=lambda s: seen.append((s.sampled.rows, s.rollouts, s.sampled.completion_ids)),
     )  # fmt: skip
     trainer.train()
     tokenizer = model_and_tokenizer[1]
@@ -139,7 +128,7 @@ def test_lora_accumulation_and_several_iterations(tmp_path, workshop, model_and_
         peft_config=LoraConfig(r=2, target_modules=["q_proj", "v_proj"]),
         per_device_train_batch_size=4, gradient_accumulation_steps=2, num_iterations=2, max_steps=4, teacher="base",
         rollout_func=own_rollouts(workshop, model_and_tokenizer[1]), beta=0.05,
-        recorder=lambda step, rows, rollouts, credit, *_: shapes.append((step, credit.advantages.shape[0])),
+        recorder=lambda s: shapes.append((s.step, s.credit.advantages.shape[0])),
     )  # fmt: skip
     before = {n: p.detach().clone() for n, p in trainer.model.named_parameters() if p.requires_grad}
     trainer.train()
@@ -175,7 +164,7 @@ def test_wrong_hint_reads_another_problem(tmp_path, workshop, model_and_tokenize
     trainer = build(
         CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, data, credit="wrong_hint",
         rollout_func=own_rollouts(workshop, model_and_tokenizer[1]),
-        recorder=lambda step, rows, rollouts, credit, prompts, hinted, done: hints.extend(zip(rows, hinted, strict=True)),
+        recorder=lambda s: hints.extend(zip(s.sampled.rows, s.hinted.prompt_ids, strict=True)),
     )  # fmt: skip
     trainer.train()
     tokenizer = model_and_tokenizer[1]
@@ -246,7 +235,7 @@ def test_the_student_is_not_read_again_where_the_step_has_its_log_probs(
     trainer = build(
         CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, data, credit=credit, num_iterations=iterations,
         rollout_func=own_rollouts(workshop, model_and_tokenizer[1]), learning_rate=0.0,
-        recorder=lambda step, rows, rollouts, credit, prompts, hinted, done: signals.append((rollouts, prompts, done)),
+        recorder=lambda s: signals.append((s.rollouts, s.sampled.prompt_ids, s.sampled.completion_ids)),
     )  # fmt: skip
     trainer.train()
     assert (sum(sides[:1]) if sides else 0) == reads
@@ -277,7 +266,7 @@ def test_self_check_catches_a_different_template(tmp_path, workshop, model_and_t
         (dict(loss_type="vespo"), "vespo"),
         (dict(off_policy_mask_threshold=0.5), "off_policy_mask_threshold"),
         (dict(credit="dr_grpo"), "scale_rewards"),
-        (dict(credit="oracle"), "token_signals"),
+        (dict(credit="oracle"), "knowledge="),
         (dict(hint=None), "hint='column name'"),
         (dict(hint="solution"), "no column 'solution'"),
         (dict(hint_template="{prompt}"), "{hint}"),

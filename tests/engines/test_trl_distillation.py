@@ -125,7 +125,7 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(tmp_path):
 
 def test_rollouts_without_anything_to_read_are_left_out(tmp_path):
     trainer = build("sdpo", tmp_path / "run")
-    trainer.sources.__dict__["feedback"] = None  # frozen for users; here it saves another trainer
+    trainer.credit_step.reader.sources.knowledge.has_feedback = False
     batch = a_batch(trainer)
     read = [bool(prompt) for prompt in batch["gear_hinted"]]
     mask = (batch["completion_mask"] * batch["tool_mask"]).sum(1)

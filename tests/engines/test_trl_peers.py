@@ -6,15 +6,17 @@ import pytest
 import torch
 from datasets import Dataset
 from engine_runs import build, watch
+from task_knowledge import Told
 from trl_setups import arguments, length_reward, own_rollouts
 
 from gear_rl.engines.trl import CreditGRPOTrainer
 from gear_rl.errors import GearError
 from gear_rl.methods import METHODS, method
 from gear_rl.records.record import read_record
-from gear_rl.signals.collector import SignalCollector
 from gear_rl.signals.hint_texts import siblings
-from gear_rl.signals.sources import Sampled, Sources
+from gear_rl.signals.providers import Reader, Reading, answers_in_place
+from gear_rl.signals.sampled import Sampled
+from gear_rl.signals.sources import Sources
 
 PEERS = "rlsd serl crest opsd sdpo sdpg oar_p oar_g grail shear crpo mt_grpo gigpo igpo high_entropy".split()
 TASK_ROWS = 16
@@ -63,9 +65,8 @@ def test_the_kind_of_teacher_is_the_sources_unless_named(tmp_path, credit, train
 
 def test_mix_falls_from_the_methods_own(tmp_path):
     trainer = build("rlsd", tmp_path / "run", mix_steps=4)
-    assert trainer._current_method().options.mix == 0.5
-    trainer.state.global_step = 2
-    assert trainer._current_method().options.mix == 0.25
+    assert trainer.credit_step.current_method(0).options.mix == 0.5
+    assert trainer.credit_step.current_method(2).options.mix == 0.25
     with pytest.raises(GearError, match="mix_steps"):
         build("opsd", tmp_path / "other", mix_steps=4)
 
@@ -95,10 +96,10 @@ def test_sdpo_reads_a_successful_sibling(tmp_path):
     batch = seen[0]
     chosen = siblings(batch["rollouts"].rewards, batch["rollouts"].group_ids)
     assert any(j is not None for j in chosen)
-    for row, j, ids in zip(batch["rows"], chosen, batch["hinted"], strict=True):
+    for verdict, j, ids in zip(batch["verdicts"], chosen, batch["hinted"], strict=True):
         shown = tokenizer.decode(ids).split(" hint ")[1].split(" <end>")[0]
         told = [c for c in tokenizer.decode(batch["completions"][j]).split() if c in TOOLS] if j is not None else None
-        assert shown == (row["verdict"].feedback if told is None else " ".join(told))
+        assert shown == (verdict.feedback if told is None else " ".join(told))
 
 
 TOOLS = "weld clamp grease file drill solder polish hammer".split()
@@ -112,8 +113,8 @@ def test_serl_reads_feedback_and_weighs_calls_alone(tmp_path):
     calls = batch["rollouts"].signals["tool_call"].bool()
     weights, mask = batch["credit"].weights, batch["rollouts"].action_mask
     assert (weights[mask & ~calls] == 1).all() and (weights[calls] != 1).any()
-    for row, ids in zip(batch["rows"], batch["hinted"], strict=True):
-        assert row["verdict"].feedback in tokenizer.decode(ids)
+    for verdict, ids in zip(batch["verdicts"], batch["hinted"], strict=True):
+        assert verdict.feedback in tokenizer.decode(ids)
 
 
 def plain_trainer(folder, task, pair, data, **changes):
@@ -132,10 +133,10 @@ def data(workshop):
 def test_a_teacher_with_nothing_to_read_changes_nothing(tmp_path, workshop, model_and_tokenizer, data):
     """No feedback for the first half of each batch: the teacher's word is the student's there, whatever its weights."""
 
-    def feedback(rows, completions):
-        return [None if i < 4 else "weld weld weld weld" for i in range(len(rows))]
+    def feedback(completions):
+        return [None if i < 4 else "weld weld weld weld" for i in range(len(completions))]
 
-    trainer = plain_trainer(tmp_path, workshop, model_and_tokenizer, data, credit="serl", feedback=feedback,
+    trainer = plain_trainer(tmp_path, workshop, model_and_tokenizer, data, credit="serl", knowledge=Told(feedback=feedback),
                             teacher="base")  # fmt: skip
     seen = watch(trainer)
     trainer.train()
@@ -147,7 +148,8 @@ def test_a_teacher_with_nothing_to_read_changes_nothing(tmp_path, workshop, mode
 
 def test_siblings_by_default_are_retold_with_the_feedback(tmp_path, workshop, model_and_tokenizer, data):
     trainer = plain_trainer(
-        tmp_path, workshop, model_and_tokenizer, data, credit="sdpo", feedback=lambda rows, _: ["hmm no"] * len(rows)
+        tmp_path, workshop, model_and_tokenizer, data, credit="sdpo",
+        knowledge=Told(feedback=lambda done: ["hmm no"] * len(done)),
     )
     seen = watch(trainer)
     trainer.train()
@@ -181,10 +183,11 @@ def test_reward_functions_as_channels(tmp_path, workshop, model_and_tokenizer, d
 def test_the_rollouts_own_answer_as_span(tmp_path, workshop, model_and_tokenizer, data):
     """Without any gold answer: the task marks where each rollout gives its own."""
 
-    def last_two(rows, completions):
+    def last_two(completions):
         return {"answer_span": [[0.0] * (len(ids) - 3) + [1.0, 1.0, 0.0] for ids in completions]}
 
-    trainer = plain_trainer(tmp_path, workshop, model_and_tokenizer, data, credit="grail", token_signals=last_two)
+    trainer = plain_trainer(tmp_path, workshop, model_and_tokenizer, data, credit="grail",
+                            knowledge=Told("answer_span", token_signals=last_two))  # fmt: skip
     seen = watch(trainer)
     trainer.train()
     assert "answer_span" not in seen[0]["rollouts"].signals
@@ -202,10 +205,9 @@ def test_where_the_gold_answer_is_read(model_and_tokenizer):
     mask = torch.tensor([row + [0] * (8 - len(row)) for row in actions]).bool()
     ids = torch.tensor([row + [0] * (8 - len(row)) for row in completions])
     rows = [{"gold": "yes"}] * 4
-    sampled = Sampled(rows, [[1]] * 4, completions, ids, mask, torch.zeros(4), torch.zeros(4))
-    sources = Sources(answer="gold", answer_prefix="answer")
-    collector = SignalCollector(method("grail"), sources, None, None, tokenizer)
-    readings = collector.readings(sampled, None)
+    sampled = Sampled(rows, ["x"] * 4, [[1]] * 4, completions, ids, mask, torch.zeros(4), torch.zeros(4))
+    reader = Reader(None, None, tokenizer, Sources(answer="gold", answer_prefix="answer"), None, "grail")
+    readings = answers_in_place(Reading(reader, sampled, None, {}))
     assert [r and tokenizer.decode(r.completion[: r.cut]) for r in readings[:3]] == [
         "weld valve <end> g3 <bot>", "so yes", "so yes",
     ]  # fmt: skip
@@ -214,26 +216,26 @@ def test_where_the_gold_answer_is_read(model_and_tokenizer):
     assert tokenizer.decode(answer.ids) == "answer yes" and tokenizer.decode(answer.tokens) == "yes"
 
 
-def signals_of(*names):
-    return lambda rows, completions: {name: [[0.0] * len(ids) for ids in completions] for name in names}
+def decisions(function):
+    return Told("decision", token_signals=lambda done: {"decision": function(done)})
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         (dict(credit="rlsd"), "hint='column name'"),
-        (dict(credit="serl"), "pass feedback="),
+        (dict(credit="serl"), "has_feedback"),
         (dict(credit="crpo"), "pass channels="),
         (dict(credit="crpo", channels=["length_reward"]), "at least 2 named parts"),
         (dict(credit="crpo", channels=["length_reward", "lenght_reward"]), "Did you mean 'length_reward'"),
-        (dict(credit="mt_grpo"), "needs 'turn_reward'.*pass token_signals="),
-        (dict(credit="mt_grpo", token_signals=signals_of("decision")), "needs 'turn_reward'"),
-        (dict(credit="gigpo", credit_options=dict(turn_rewards=True), token_signals=signals_of("anchor_state")),
+        (dict(credit="mt_grpo"), "needs 'turn_reward'.*pass knowledge="),
+        (dict(credit="mt_grpo", knowledge=Told("decision")), "needs 'turn_reward'"),
+        (dict(credit="gigpo", credit_options=dict(turn_rewards=True), knowledge=Told("anchor_state")),
          "needs 'turn_reward'"),
         (dict(credit="igpo"), "answer='column name'"),
         (dict(credit="igpo", answer="solution"), "no column 'solution' to take the answer from"),
         (dict(credit="oar_p"), "answer_span"),
-        (dict(credit="oar_g", token_signals=signals_of("decision")), "answer_span"),
+        (dict(credit="oar_g", knowledge=Told("decision")), "answer_span"),
         (dict(credit="oar_p", answer="answer", mask_budget=0), "mask_budget=0"),
         (dict(credit="opsd", hint="hint", mix_steps=3), "mix_steps=3"),
     ],
@@ -248,11 +250,11 @@ def test_missing_needs_are_refused_before_anything_runs(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (dict(credit="oracle", token_signals=lambda rows, done: {"decision": [[0.0]] * len(rows)}), "1 values for the"),
-        (dict(credit="oracle", token_signals=lambda rows, done: {"decision": []}), "0 rows for 8 rollouts"),
-        (dict(credit="crpo", channels=lambda rows, done: {"a": [0.0], "b": [0.0]}), "channel 'a' has 1 values"),
-        (dict(credit="serl", feedback=lambda rows, done: ["no"]), "a text or None for each of 8"),
-        (dict(credit="igpo", answer=lambda row: ""), "rollout 0 of this batch has no gold answer"),
+        (dict(credit="oracle", knowledge=decisions(lambda done: [[0.0]] * len(done))), "1 values for the"),
+        (dict(credit="oracle", knowledge=decisions(lambda done: [])), "0 rows for 8 rollouts"),
+        (dict(credit="crpo", knowledge=Told(channels=lambda done: {"a": [0.0], "b": [0.0]})), "channel 'a' has 1 values"),
+        (dict(credit="serl", knowledge=Told(feedback=lambda done: ["no"])), "a text or None for each of 8"),
+        (dict(credit="igpo", answer=lambda row: ""), "rollout 0 of this batch has no reference answer"),
     ],
 )
 def test_what_does_not_fit_the_batch_is_named(tmp_path, workshop, model_and_tokenizer, data, changes, message):

@@ -16,8 +16,9 @@ def build(credit: str | dict, folder: Path, **train: Any) -> Any:
     from gear_rl.models import load_model
     from gear_rl.records.record import RecordWriter
     from gear_rl.training.config import TrainConfig
-    from gear_rl.training.run import build_trainer, prepare
+    from gear_rl.training.run import prepare
     from gear_rl.training.run_folder import RunFolder
+    from gear_rl.training.trainer import build_trainer
 
     small = {"steps": 2, "prompts": 2, "generations": 4, "checkpoint_every": 10**6, "record_every": 1, "device": "cpu"}
     config = TrainConfig.from_dict(
@@ -30,15 +31,23 @@ def build(credit: str | dict, folder: Path, **train: Any) -> Any:
 
 
 def watch(trainer: Any) -> list[dict[str, Any]]:
-    """What the trainer's recorder is called with from now on, by name."""
-    names = ("step", "rows", "rollouts", "credit", "prompts", "hinted", "completions")
+    """What the step's recorder is called with from now on, by name."""
     seen: list[dict[str, Any]] = []
-    before = trainer.recorder
+    before = trainer.credit_step.recorder
 
-    def recorder(*values: Any) -> None:
-        seen.append(dict(zip(names, values, strict=True)))
+    def recorder(scored: Any) -> None:
+        seen.append(as_dict(scored))
         if before is not None:
-            before(*values)
+            before(scored)
 
-    trainer.recorder = recorder
+    trainer.credit_step.recorder = recorder
     return seen
+
+
+def as_dict(scored: Any) -> dict[str, Any]:
+    sampled, hinted = scored.sampled, scored.hinted
+    return {
+        "step": scored.step, "rows": sampled.rows, "verdicts": sampled.verdicts, "rollouts": scored.rollouts,
+        "credit": scored.credit, "prompts": sampled.prompt_ids, "completions": sampled.completion_ids,
+        "hinted": None if hinted is None else hinted.prompt_ids,
+    }  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trl import GRPOConfig
 
+from gear_rl.engines.trl import CreditGRPOTrainer
 from gear_rl.sampling.play import Replies, play
 
 
@@ -35,3 +36,14 @@ def own_rollouts(task, tokenizer):
         }
 
     return sample
+
+
+def build(trainer_class, folder, task, model_and_tokenizer, data, **changes):
+    model, tokenizer = model_and_tokenizer
+    config = {k: changes.pop(k) for k in list(changes) if k in GRPOConfig.__dataclass_fields__}
+    changes.setdefault("reward_funcs", [length_reward])
+    if trainer_class is CreditGRPOTrainer:
+        changes = {"hint": "hint", "hint_template": task.hint_template, **changes}
+    return trainer_class(
+        model=model, processing_class=tokenizer, args=arguments(folder, **config), train_dataset=data, **changes
+    )

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+import torch
 
 from gear_rl.errors import GearError
 from gear_rl.methods import method
-from gear_rl.signals.from_verdicts import at_turns, channels, feedback, refuse_what_the_task_cannot_say, token_signals
+from gear_rl.signals.from_verdicts import (
+    VerdictKnowledge,
+    at_turns,
+    channels_of,
+    refuse_what_the_task_cannot_say,
+    signal_of,
+)
+from gear_rl.signals.sampled import Sampled
 from gear_rl.tasks.base import SingleTurn, Verdict
 from gear_rl.tasks.workshop.environment import judge, tools_used
 from gear_rl.tasks.workshop.world import HANDBOOK, TOOLS, Order, turn_gauge
@@ -61,19 +71,22 @@ def test_values_of_turns_go_to_their_tokens():
         at_turns(actions, [1, 2], last_only=True)
 
 
-def test_rows_with_verdicts_become_signals():
+def test_verdicts_become_signals(workshop):
     verdict = judge(ORDER, completion(RIGHT))
     actions = [1, 1, 1, 1, 0, 0] * 2 + [1, 1, 1]
-    rows = [{"verdict": verdict, "actions": actions}]
-    signals = token_signals({"turn_reward", "anchor_state", "tool_call", "decision"})(rows, [[0] * 15])
-    assert signals["turn_reward"] == [[0, 0, 0, 1, 0, 0] * 2 + [0, 0, 0]]
-    assert signals["anchor_state"][0][:6] == [5, 5, 5, 5, 0, 0]
-    assert signals["tool_call"] == [verdict.calls] and signals["decision"] == [verdict.decisions]
-    assert token_signals({"turn_reward"})([], []) == {"turn_reward": []}
-    assert channels(rows, []) == {"answer": [verdict.reward], "calls": [1.0], "format": [1.0]}
-    assert feedback(rows, []) == [" ".join(RIGHT)]
+    mask = torch.tensor([[*actions, 0, 0]]).bool()  # padded beyond the completion
+    one = torch.zeros(1)
+    sampled = Sampled([{}], ["x"], [[1]], [[0] * 15], mask.long(), mask, one, one, verdicts=[verdict])
+    assert signal_of("turn_reward", sampled) == [[0, 0, 0, 1, 0, 0] * 2 + [0, 0, 0]]
+    assert signal_of("anchor_state", sampled)[0][:6] == [5, 5, 5, 5, 0, 0]
+    assert signal_of("tool_call", sampled) == [verdict.calls] and signal_of("decision", sampled) == [verdict.decisions]
+    assert channels_of([verdict]) == {"answer": [verdict.reward], "calls": [1.0], "format": [1.0]}
+    knowledge = VerdictKnowledge(workshop, workshop.rows("train", 1)[0], method("serl"), None)
+    assert knowledge.feedback(sampled) == [" ".join(RIGHT)]
     with pytest.raises(GearError, match="lacks the reward channel calls, format"):
-        channels([*rows, {"verdict": Verdict(0.0, False, channels={"answer": 0.0})}], [])
+        channels_of([verdict, Verdict(0.0, False, channels={"answer": 0.0})])
+    with pytest.raises(GearError, match="not judged by a task"):
+        signal_of("decision", replace(sampled, verdicts=None))
 
 
 class Quiz(SingleTurn):

@@ -100,6 +100,7 @@ def from_transcripts(
     args: argparse.Namespace, source: Path, out: Path, chosen: Method, own_scale: bool, chat: dict[str, Any]
 ) -> int:
     from gear_rl.chat.hints import DEFAULT_TEMPLATE, check_template
+    from gear_rl.engines.record import write_scored
     from gear_rl.engines.transcripts import check, credited
     from gear_rl.methods import METHODS
     from gear_rl.records.record import RecordWriter
@@ -136,7 +137,7 @@ def from_transcripts(
     scratch = out.with_name(f".{out.name}.{os.getpid()}.partial")
     try:
         with RecordWriter(scratch, facts) as writer:
-            for batch in credited(
+            for scored, credited_rows in credited(
                 rows,
                 chosen,
                 model,
@@ -148,24 +149,16 @@ def from_transcripts(
                 chat=chat,
                 say=say,
             ):
-                writer.write(
-                    step=0,
-                    rollouts=batch.rollouts,
-                    credit=batch.credit,
-                    prompts=batch.prompts,
-                    hinted_prompts=batch.hinted,
-                    token_texts=batch.token_texts,
-                    successes=[row.success for row in batch.rows],
-                )
-                actions, before = batch.rollouts.actions, METHODS["grpo"]().assign(batch.rollouts).advantages
+                token_texts = write_scored(writer, scored, tokenizer, [row.success for row in credited_rows])
+                actions, before = scored.rollouts.actions, METHODS["grpo"]().assign(scored.rollouts).advantages
                 turns = actions.unpack(actions.turn_starts.cumsum(1))
-                for i, texts in enumerate(batch.token_texts):
+                for i, texts in enumerate(token_texts):
                     summary.add(
-                        batch.rollouts.action_mask[i].tolist(),
+                        scored.rollouts.action_mask[i].tolist(),
                         turns[i].tolist(),
                         texts,
                         before[i].tolist(),
-                        batch.credit.advantages[i].tolist(),
+                        scored.credit.advantages[i].tolist(),
                     )
         os.replace(scratch, out)
     finally:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -24,13 +25,12 @@ from gear_rl.engines.ranks import Alone, Ranks
 from gear_rl.errors import GearError
 from gear_rl.methods import Method
 from gear_rl.scoring.guards import Guards, copied_share, focus
-from gear_rl.scoring.scorer import SIGNALS, Scorer
+from gear_rl.scoring.scorer import SIGNALS
 from gear_rl.scoring.teacher import Teacher
 from gear_rl.signals.distillation import DistillationTerm
-from gear_rl.signals.hinted import Hinted, HintReader, Tokenize
+from gear_rl.signals.hinted import Hinted
 from gear_rl.signals.providers import Reader, Reading, collect, from_task
 from gear_rl.signals.sampled import Sampled
-from gear_rl.signals.sources import Sources
 
 TEACHER, REFERENCE, GUARDS = "gear_teacher.safetensors", "gear_reference.safetensors", "gear_guards.json"
 CHECKED_ROLLOUTS = 16
@@ -59,35 +59,34 @@ class Recorder(Protocol):
 
 
 class CreditStep:
-    """Call it with a batch and the number of optimizer steps taken. It keeps the teacher and the guards between calls."""
+    """Call it with a batch and the number of optimizer steps taken. It keeps the teacher and the guards between calls.
+
+    reader: reads signals with the policy and its teacher. None: there is no model, which methods without needs allow.
+    mix_steps: let λ (`mix`) fall linearly to 0 over so many optimizer steps.
+    """
 
     def __init__(
         self,
         method: Method,
-        scorer: Scorer,
-        teacher: Teacher,
-        tokenizer: Any,
-        sources: Sources,
-        tokenize: Tokenize,
+        reader: Reader | None,
         *,
         mix_steps: int | None = None,
         ranks: Ranks | None = None,
         recorder: Recorder | None = None,
     ) -> None:
-        self.method, self.scorer, self.teacher, self.tokenizer = method, scorer, teacher, tokenizer
-        self.sources, self.mix_steps, self.recorder = sources, mix_steps, recorder
+        self.method, self.mix_steps, self.recorder = method, mix_steps, recorder
+        self._reader = reader
         self.ranks: Ranks = ranks or Alone()
-        hints = HintReader(sources, tokenizer, tokenize, scorer.model.config, method.name)
-        self.reader = Reader(scorer, teacher, tokenizer, sources, hints, method.name)
-        loss = method.distillation
-        self.distillation = DistillationTerm(loss, scorer, teacher) if loss else None
         self.guards = Guards()
         self._checked = False
 
     def __call__(self, sampled: Sampled, step: int = 0) -> Scored:
         hinted = self.read_hints(sampled)
         self.check(sampled, hinted)
-        signals = collect(Reading(self.reader, sampled, hinted, from_task(sampled, self.sources)), self.method.needs)
+        signals = {}
+        if self._reader is not None:
+            said = from_task(sampled, self.reader.sources)
+            signals = collect(Reading(self.reader, sampled, hinted, said), self.method.needs)
         rollouts = Rollouts(
             action_mask=sampled.action_mask,
             rewards=sampled.rewards,
@@ -103,6 +102,19 @@ class CreditStep:
             self.recorder(scored)
         return scored
 
+    @property
+    def reader(self) -> Reader:
+        if self._reader is None:
+            raise GearError(f"method {self.method.name!r} needs signals, and there is no model to read them with.")
+        return self._reader
+
+    @cached_property
+    def distillation(self) -> DistillationTerm | None:
+        """The loss that the method adds to the engine's. An engine that trains asks for it before its first step: the
+        term may keep the starting weights."""
+        loss = self.method.distillation
+        return DistillationTerm(loss, self.reader.scorer, self.reader.teacher) if loss else None
+
     def current_method(self, step: int) -> Method:
         """The method with λ as it stands after `step` optimizer steps."""
         if self.mix_steps is None:
@@ -117,15 +129,20 @@ class CreditStep:
 
     def check(self, sampled: Sampled, hinted: Hinted | None) -> None:
         """Once, before the first step: do teacher and student read what they should, where they should?"""
-        if self._checked:
+        if self._checked or self._reader is None:
             return
+        reader = self._reader
         if hinted is not None:
-            self.reader.hints.check_tokenization(sampled)
-        if self.distillation is not None or set(self.method.needs) & set(SIGNALS):
+            reader.hints.check_tokenization(sampled)
+        if self.method.distillation is not None or set(self.method.needs) & set(SIGNALS):
             few = slice(0, CHECKED_ROLLOUTS)
             other = hinted.prompt_ids if hinted else sampled.prompt_ids
-            self.scorer.self_check(
-                sampled.prompt_ids[few], other[few], sampled.completion_ids[few], sampled.action_mask[few], self.teacher
+            reader.scorer.self_check(
+                sampled.prompt_ids[few],
+                other[few],
+                sampled.completion_ids[few],
+                sampled.action_mask[few],
+                reader.teacher,
             )
         self._checked = True
 
@@ -135,7 +152,7 @@ class CreditStep:
             return {}
         if sampled.channels:
             return dict(sampled.channels)
-        found = self.sources.knowledge.channels(sampled)
+        found = self.reader.sources.knowledge.channels(sampled)
         for name, values in found.items():
             if len(values) != len(sampled):
                 raise GearError(f"channel {name!r} has {len(values)} values for {len(sampled)} rollouts.")
@@ -154,7 +171,7 @@ class CreditStep:
             guarded["entropy"] = values["signals/entropy"]
         if hinted is not None:
             unique = list(dict.fromkeys(hinted.texts))
-            ids = dict(zip(unique, self.tokenizer(unique, add_special_tokens=False)["input_ids"], strict=True))
+            ids = dict(zip(unique, self.reader.tokenizer(unique, add_special_tokens=False)["input_ids"], strict=True))
             guarded["leak"] = copied_share(sampled.completion_ids, [ids[text] for text in hinted.texts], mask)
         values |= {f"guards/{name}": value for name, value in self.guards.watch(guarded).items()}
         return self.ranks.means(values)
@@ -162,7 +179,7 @@ class CreditStep:
     # ------------------------------------------------------------------------------------------ state
     def after_step(self, step: int) -> None:
         """Call after optimizer step number `step`, counted from 1."""
-        self.teacher.after_step(step)
+        self.reader.teacher.after_step(step)
 
     def save(self, folder: Path) -> None:
         """What must be in a checkpoint beside the engine's own files."""
@@ -178,6 +195,6 @@ class CreditStep:
         self.guards = Guards(**json.loads((folder / GUARDS).read_text()))
 
     def _stateful(self) -> Iterable[tuple[str, Teacher]]:
-        yield TEACHER, self.teacher
+        yield TEACHER, self.reader.teacher
         if self.distillation is not None and self.distillation.reference is not None:
             yield REFERENCE, self.distillation.reference

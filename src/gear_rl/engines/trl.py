@@ -28,6 +28,7 @@ from gear_rl.methods import method
 from gear_rl.scoring.masking import BUDGET
 from gear_rl.scoring.scorer import Scorer
 from gear_rl.scoring.teacher import Teacher
+from gear_rl.signals.providers import Reader
 from gear_rl.signals.sampled import Ids, Sampled
 from gear_rl.signals.sources import FromRow, Sources, TaskKnowledge
 from gear_rl.tasks.base import Row, Verdict
@@ -91,7 +92,13 @@ class CreditGRPOTrainer(GRPOTrainer):
         self.method = method(credit, **(credit_options or {}))
         self.sampler = sampler
         sources = Sources(
-            hint, hint_template, answer, answer_prefix, knowledge or TaskKnowledge(), tuple(channels), mask_budget
+            hint=hint,
+            hint_template=hint_template,
+            answer=answer,
+            answer_prefix=answer_prefix,
+            knowledge=knowledge or TaskKnowledge(),
+            channels=tuple(channels),
+            mask_budget=mask_budget,
         )
         if sampler is not None:
             kwargs["rollout_func"] = lambda prompts, trainer: sampler.sample(self._inputs, self.policy)
@@ -112,17 +119,13 @@ class CreditGRPOTrainer(GRPOTrainer):
         per_process = self.args.per_device_train_batch_size * self.args.steps_per_generation  # type: ignore[attr-defined]
         refusals.refuse_split_groups(self.method, per_process, self.group_size, self.accelerator.num_processes)
         loss = self.method.distillation
+        self.teacher = Teacher(self.policy, teacher or (loss.teacher if loss else "live"), teacher_every, teacher_decay)
+        scorer = Scorer(self.policy, self.temperature)
+        reader = Reader(scorer, self.teacher, self._tokenizer, sources, self._tokenized, self.method.name)
         self.credit_step = CreditStep(
-            self.method,
-            Scorer(self.policy, self.temperature),
-            Teacher(self.policy, teacher or (loss.teacher if loss else "live"), teacher_every, teacher_decay),
-            self._tokenizer,
-            sources,
-            self._tokenized,
-            mix_steps=mix_steps,
-            ranks=_Processes(self.accelerator),
-            recorder=recorder,
+            self.method, reader, mix_steps=mix_steps, ranks=_Processes(self.accelerator), recorder=recorder
         )
+        self.distillation = self.credit_step.distillation
         self.add_callback(_AfterStep(self.credit_step))
 
     # ------------------------------------------------------------------------------------------ the seam
@@ -146,9 +149,9 @@ class CreditGRPOTrainer(GRPOTrainer):
         sampled = self._sampled(inputs, batch)
         with self.accelerator.autocast():
             scored = self.credit_step(sampled, self.state.global_step)
-            if (distillation := self.credit_step.distillation) is not None:
+            if self.distillation is not None:
                 assert scored.hinted is not None
-                batch |= distillation.prepare(
+                batch |= self.distillation.prepare(
                     sampled, scored.hinted, self.state.global_step, self.credit_step.ranks.total
                 )
         for name, value in scored.metrics.items():
@@ -175,13 +178,13 @@ class CreditGRPOTrainer(GRPOTrainer):
             rewards=(per_function * self.reward_weights.to(per_function.device)).nansum(1),
             group_ids=index // self.group_size,
             advantages=batch["advantages"].float(),
-            channels={name: per_function[:, names.index(name)] for name in self.credit_step.sources.channels},
+            channels={name: per_function[:, names.index(name)] for name in self.credit_step.reader.sources.channels},
             verdicts=self.sampler.verdicts if self.sampler is not None else None,
             known={} if old is None else {"student_logprob": old},
         )
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
-        distillation = self.credit_step.distillation
+        distillation = self.distillation
         if distillation is None or "gear_step" not in inputs:  # evaluation has no teacher
             return super()._compute_loss(model, inputs)
         with distillation.reading_states() as states:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from gear_rl.assignment.signals import find_signal
 from gear_rl.chat.assistant_tokens import ConversationTokens
 from gear_rl.chat.hints import DEFAULT_TEMPLATE, check_template
 from gear_rl.chat.templates import end_tokens
@@ -19,7 +20,8 @@ from gear_rl.localize.tasks import from_task
 from gear_rl.localize.teachers import Scored, Teachers
 from gear_rl.methods import Method
 from gear_rl.models import find_model, room_of
-from gear_rl.scoring.scorer import SIGNALS as SCORED
+from gear_rl.signals.providers import compares_group
+from gear_rl.signals.sources import Sources
 from gear_rl.tasks import Task
 
 Parts = tuple[dict[str, Any], str, Iterator[Part]]
@@ -42,9 +44,10 @@ class Request:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The signals that a model has to give."""
+        """The signals that a model has to give. Each problem has one rollout here, so none that compares a group."""
         asked = [n for name in self.signals for n in SIGNALS[name].needs] + [n for m in self.methods for n in m.needs]
-        return tuple(name for name in SCORED if name in asked)
+        known = [(name, find_signal(name)) for name in dict.fromkeys(asked)]
+        return tuple(n for n, signal in known if signal and signal.source == "model" and not compares_group(n))
 
     @property
     def hinted(self) -> bool:
@@ -55,9 +58,9 @@ class Request:
         if self.teacher_model is not None and not self.hinted:
             raise GearError("--teacher-model: nothing that is to be measured depends on a teacher.")
 
-    def teachers(self, model: Any, default: str | None = None) -> Teachers:
+    def teachers(self, model: Any, tokenizer: Any, sources: Sources, default: str | None = None) -> Teachers:
         frozen = None if self.teacher_model is None else find_model(self.teacher_model, default)
-        return Teachers(model, frozen, self.device, self.temperature, self.needs)
+        return Teachers(model, tokenizer, frozen, self.device, self.temperature, self.needs, sources)
 
 
 def played(request: Request, task: Task) -> Parts:
@@ -79,7 +82,10 @@ def played(request: Request, task: Task) -> Parts:
         for name in models:
             request.say(f"{len(rows)} rollouts by {name} …")
             model, tokenizer = load_model(find_model(name, default), request.device)
-            teachers = request.teachers(model, default)
+            sources = Sources(
+                answer="answer" if rows[0].get("answer") else None, answer_prefix=getattr(task, "answer_prefix", "")
+            )
+            teachers = request.teachers(model, tokenizer, sources, default)
             scored, facts = from_task(
                 task,
                 rows,
@@ -142,7 +148,7 @@ def solved(
             scored, too_long = from_solutions(
                 solutions,
                 tokens,
-                request.teachers(model),
+                request.teachers(model, tokenizer, Sources()),
                 hint_template=hint_template,
                 hinted=request.hinted,
                 room=room_of(model.config),

@@ -20,14 +20,16 @@ from typing import Any
 
 import torch
 
+from gear_rl.assignment.padding import padded
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.chat.assistant_tokens import Conversation, ConversationTokens
 from gear_rl.chat.hints import hinted_prompt
-from gear_rl.engines.offline import Completions, other_hints, padded
 from gear_rl.errors import GearError
 from gear_rl.localize.labelled import Labelled
 from gear_rl.localize.teachers import Scored, Teachers
 from gear_rl.records.transcripts import read_rows, truth_of
+from gear_rl.signals.hint_texts import other_hints
+from gear_rl.signals.sampled import Sampled
 
 BETWEEN = "\n\n"
 MOST_STEPS = 1000
@@ -154,7 +156,7 @@ def from_solutions(
     """Solutions with a wrong step as each of `teachers` sees them, and how many were left out as longer than `room`
     tokens. `hinted`: teachers are shown the ground truth; without, only the student's own signals mean anything."""
     truths = [solution.truth or "" for solution in solutions]
-    others = other_hints([s.problem for s in solutions], truths) if hinted and len(set(truths)) > 1 else truths
+    others = other_hints(truths) if hinted and len(set(truths)) > 1 else truths
     kept: list[tuple[Solution, Conversation, list[int], list[list[int]]]] = []
     for solution, truth, other in zip(solutions, truths, others, strict=True):
         conversation = tokens.split(solution.messages, None, solution.where)
@@ -168,10 +170,17 @@ def from_solutions(
     if not kept:
         raise GearError(f"all {len(solutions)} solutions are longer than the model's context of {room} tokens.")
     conversations = [conversation for _, conversation, _, _ in kept]
-    completions = Completions.of(
-        [c.completion_ids for c in conversations], [c.action_mask for c in conversations], device
+    sampled = Sampled(
+        rows=[{"answer": solution.truth} for solution, _, _, _ in kept],
+        prompts=[solution.messages[:1] for solution, _, _, _ in kept],
+        prompt_ids=[prompts[0] for _, _, _, prompts in kept],
+        completion_ids=[c.completion_ids for c in conversations],
+        token_ids=padded([c.completion_ids for c in conversations], torch.long).to(device),
+        action_mask=padded([c.action_mask for c in conversations], torch.bool).to(device),
+        rewards=torch.zeros(len(kept), device=device),
+        group_ids=torch.arange(len(kept), device=device),
     )
-    mask = completions.action_mask
+    mask = sampled.action_mask
     units = (padded([[step + 1 for step in steps] for _, _, steps, _ in kept], torch.long) - 1).to(device)
     wrong = (units == torch.tensor([s.label for s, _, _, _ in kept], device=device)[:, None]) & mask
     for row, (solution, *_) in enumerate(kept):
@@ -179,14 +188,14 @@ def from_solutions(
             raise GearError(f"{solution.where}: its wrong step has no token of its own.")
     rollouts = Rollouts(
         action_mask=mask,
-        rewards=torch.zeros(len(kept), device=device),
-        group_ids=torch.arange(len(kept), device=device),
+        rewards=sampled.rewards,
+        group_ids=sampled.group_ids,
         advantages=-torch.ones(len(kept), device=device),  # each has a mistake: it lost
-        token_ids=completions.token_ids,
+        token_ids=sampled.token_ids,
         signals={"decision": -wrong.float()},
     )
     labelled = Labelled(rollouts, units, wrong, [s.problem for s, _, _, _ in kept])
     sides = [[prompts[side] for _, _, _, prompts in kept] for side in range(3 if hinted else 1)]
     misled = sides[2] if hinted and others is not truths else None
-    scored = teachers.score(labelled, completions, sides[0], sides[1] if hinted else None, misled)
+    scored = teachers.score(labelled, sampled, sides[1] if hinted else None, misled)
     return scored, len(solutions) - len(kept)

@@ -12,16 +12,18 @@ from typing import Any
 
 import torch
 
+from gear_rl.assignment.padding import padded
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.chat.hints import hinted_prompt
 from gear_rl.chat.messages import Prompt
 from gear_rl.chat.templates import tokenized_prompts
-from gear_rl.engines.offline import Completions, other_hints, padded
 from gear_rl.errors import GearError
 from gear_rl.evaluation.evaluate import judge_all
 from gear_rl.localize.labelled import Labelled, token_units, turn_units
 from gear_rl.localize.teachers import Scored, Teachers
 from gear_rl.sampling.play import Played, play
+from gear_rl.signals.hint_texts import other_hints
+from gear_rl.signals.sampled import Sampled
 from gear_rl.tasks.base import Row, Task, Verdict, tools_of
 
 AT_ONCE = 256
@@ -47,10 +49,19 @@ def from_task(
     if hinted and not all(hint.strip() for hint in hints):
         raise GearError(f"task {task.name}: a row has no ground truth for the teacher's hint.")
     played, verdicts = _played(task, rows, model, tokenizer, seed, temperature)
-    completions = Completions.of(
-        [p.completion_ids for p in played], [p.action_mask for p in played], device=model.device
+    device = model.device
+    sampled = Sampled(
+        rows=rows,
+        prompts=[row["prompt"] for row in rows],
+        prompt_ids=[p.prompt_ids for p in played],
+        completion_ids=[p.completion_ids for p in played],
+        token_ids=padded([p.completion_ids for p in played], torch.long).to(device),
+        action_mask=padded([p.action_mask for p in played], torch.bool).to(device),
+        rewards=torch.tensor([v.reward for v in verdicts], dtype=torch.float32, device=device),
+        group_ids=torch.arange(len(rows), device=device),
+        verdicts=verdicts,
     )
-    labelled = _labelled(task, rows, verdicts, completions)
+    labelled = _labelled(task, sampled)
     tools = [tools_of(task, row) for row in rows]
 
     def prompts(hints: Sequence[str]) -> list[list[int]]:
@@ -59,10 +70,8 @@ def from_task(
         ]
         return tokenized_prompts(tokenizer, asked, tools)
 
-    misled = prompts(other_hints(labelled.problems, hints)) if hinted and len(set(hints)) > 1 else None
-    scored = teachers.score(
-        labelled, completions, [p.prompt_ids for p in played], prompts(hints) if hinted else None, misled
-    )
+    misled = prompts(other_hints(hints)) if hinted and len(set(hints)) > 1 else None
+    scored = teachers.score(labelled, sampled, prompts(hints) if hinted else None, misled)
     n = len(verdicts)
     return scored, {"success": sum(v.success for v in verdicts) / n, "reward": sum(v.reward for v in verdicts) / n}
 
@@ -79,8 +88,8 @@ def _played(
     return played, judge_all(tokenizer, task, rows, played)
 
 
-def _labelled(task: Task, rows: list[Row], verdicts: list[Verdict], completions: Completions) -> Labelled:
-    mask = completions.action_mask
+def _labelled(task: Task, sampled: Sampled) -> Labelled:
+    mask, verdicts = sampled.action_mask, sampled.verdicts or ()
     if task.judge_knows_decisions:
         decision = padded([v.decisions for v in verdicts], torch.float32).to(mask.device)
         units = token_units(mask)
@@ -93,10 +102,10 @@ def _labelled(task: Task, rows: list[Row], verdicts: list[Verdict], completions:
     won = torch.tensor([v.reward > 0 for v in verdicts], device=mask.device)
     rollouts = Rollouts(
         action_mask=mask,
-        rewards=torch.tensor([v.reward for v in verdicts], dtype=torch.float32, device=mask.device),
-        group_ids=torch.arange(len(rows), device=mask.device),
+        rewards=sampled.rewards,
+        group_ids=sampled.group_ids,
         advantages=torch.where(won, 1.0, -1.0),  # one rollout a problem: it won, or it lost
-        token_ids=completions.token_ids,
+        token_ids=sampled.token_ids,
         signals={"decision": decision},
     )
-    return Labelled(rollouts, units, (decision < 0) & mask, [json.dumps(row["prompt"]) for row in rows])
+    return Labelled(rollouts, units, (decision < 0) & mask, [json.dumps(row["prompt"]) for row in sampled.rows])

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gear_rl.engines.offline import Completions, Ids, frozen_teacher, score
+from gear_rl.errors import GearError
 from gear_rl.localize.labelled import Labelled
+from gear_rl.models import load_model
 from gear_rl.scoring.scorer import SIGNALS, Scorer
 from gear_rl.scoring.teacher import Teacher
+from gear_rl.signals.hinted import Hinted
+from gear_rl.signals.providers import Reader, Reading, collect, missing_source
+from gear_rl.signals.sampled import Ids, Sampled
+from gear_rl.signals.sources import Sources
 
 
 @dataclass(frozen=True)
@@ -23,20 +29,52 @@ class Teachers:
     """`live`, and a frozen one where `frozen` names its weights. `needs`: no other signals are computed."""
 
     def __init__(
-        self, model: Any, frozen: str | None, device: str, temperature: float = 1.0, needs: tuple[str, ...] = SIGNALS
+        self,
+        model: Any,
+        tokenizer: Any,
+        frozen: str | None,
+        device: str,
+        temperature: float = 1.0,
+        needs: Sequence[str] = (),
+        sources: Sources | None = None,
     ) -> None:
-        self.scorer, self.needs = Scorer(model, temperature), needs
+        self.sources = sources or Sources()
+        self.needs = [need for need in needs if missing_source(need, self.sources) is None]
+        """Those that can be had here."""
+        self._scorer, self._tokenizer = Scorer(model, temperature), tokenizer
         self._teachers = {"live": Teacher(model, "live")}
         if frozen is not None:
             self._teachers["frozen"] = frozen_teacher(model, frozen, device)
 
-    def score(
-        self, labelled: Labelled, completions: Completions, prompts: Ids, hinted: Ids | None, misled: Ids | None
-    ) -> list[Scored]:
+    def score(self, labelled: Labelled, sampled: Sampled, hinted: Ids | None, misled: Ids | None) -> list[Scored]:
         """`hinted` prompts hold the rollout's own ground truth, `misled` ones another problem's; None: there is none."""
         scored = []
         for name, teacher in self._teachers.items():
-            own = score(self.scorer, prompts, hinted, completions, teacher, self.needs)
-            other = score(self.scorer, prompts, misled, completions, teacher, self.needs) if misled else {}
+            reader = Reader(self._scorer, teacher, self._tokenizer, self.sources, _no_tokenizer, "gear localize")
+            own = collect(self._reading(reader, sampled, hinted), self.needs)
+            other = {}
+            if misled:
+                other = collect(self._reading(reader, sampled, misled), [n for n in self.needs if n in SIGNALS])
             scored.append(Scored(name, labelled.with_signals(own, other)))
         return scored
+
+    def _reading(self, reader: Reader, sampled: Sampled, hinted: Ids | None) -> Reading:
+        read = None if hinted is None else Hinted([""] * len(sampled), hinted, [])
+        return Reading(reader, sampled, read, {})
+
+
+def _no_tokenizer(prompts: Any, rows: Any) -> Ids:
+    raise GearError("localize tokenises its prompts itself.")
+
+
+def frozen_teacher(model: Any, path: str, device: str) -> Teacher:
+    """A teacher with the weights of the model in `path`, which must be of the same architecture as `model`."""
+    weights = {name: p.detach() for name, p in load_model(path, device)[0].named_parameters()}
+    teacher = Teacher(model, "base")
+    try:
+        teacher.load_state({name: weights[name] for name in teacher.state()})
+    except (KeyError, RuntimeError):
+        raise GearError(
+            f"the teacher {path} is another architecture than the student; it must have the same weights' names and shapes."
+        ) from None
+    return teacher

@@ -39,6 +39,7 @@ class Transcript:
     messages: list[Message]
     reward: float
     truth: str | None
+    answer: str | None
     group: str | None
     advantage: float | None
     success: bool | None
@@ -206,6 +207,7 @@ def _transcript(row: dict[str, Any], where: str) -> Transcript:
         messages=messages,
         reward=_number(row["reward"], "reward", where),
         truth=truth_of(row, TRUTHS, where),
+        answer=truth_of(row, ("answer",), where),
         group=None if group is None else str(group),
         advantage=None if row.get("advantage") is None else _number(row["advantage"], "advantage", where),
         success=success,

@@ -18,11 +18,10 @@ def hint_texts(kind: str, sources: Sources, sampled: Sampled, tokenizer: Any, me
     kind: "own", "other", "sibling" or "feedback" (`gear_rl.methods.Method.hint`). `method`: its name, for messages.
     """
     if kind in ("own", "other"):
-        assert sources.hint is not None
-        texts = [
-            text_of(sources.hint, row, i, "ground truth for its hint", method) for i, row in enumerate(sampled.rows)
-        ]
-        return texts if kind == "own" else other_hints(texts)
+        given = sources.wrong_hint if kind == "other" and sources.wrong_hint is not None else sources.hint
+        assert given is not None
+        texts = [text_of(given, row, i, "ground truth for its hint", method) for i, row in enumerate(sampled.rows)]
+        return texts if kind == "own" or given is sources.wrong_hint else other_hints(texts)
     feedback = _feedback(sources, sampled)
     if kind == "feedback":
         return [text or "" for text in feedback]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from gear_rl.assignment.padding import padded
 from gear_rl.assignment.signals import SIGNALS, find_signal, how_to_get
 from gear_rl.errors import GearError
 from gear_rl.scoring import answer_logprob, scorer
@@ -18,7 +20,7 @@ from gear_rl.scoring.masking import masking_divergence
 from gear_rl.scoring.saliency import answer_saliency
 from gear_rl.scoring.scorer import Scorer
 from gear_rl.scoring.teacher import Teacher
-from gear_rl.signals.hinted import Hinted, HintReader
+from gear_rl.signals.hinted import Hinted, HintReader, Tokenize
 from gear_rl.signals.sampled import Sampled
 from gear_rl.signals.sources import Sources, text_of
 
@@ -37,10 +39,14 @@ class Reader:
     teacher: Teacher
     tokenizer: Any
     sources: Sources
-    hints: HintReader
+    tokenize: Tokenize
     method: str
     """Who asks, for messages."""
     _answers: dict[str, Answer] = field(default_factory=dict)
+
+    @cached_property
+    def hints(self) -> HintReader:
+        return HintReader(self.sources, self.tokenizer, self.tokenize, self.scorer.model.config, self.method)
 
     def answer(self, row: dict, i: int) -> Answer:
         """The reference answer of rollout i, tokenised."""
@@ -96,8 +102,7 @@ def from_task(sampled: Sampled, sources: Sources) -> dict[str, Tensor]:
                 raise GearError(
                     f"token_signals: {name!r} has {len(row)} values for the {len(ids)} tokens of rollout {i}."
                 )
-        padded = [[*row, *[0.0] * (width - len(row))] for row in rows]
-        signals[name] = torch.tensor(padded, dtype=torch.float32, device=sampled.action_mask.device)
+        signals[name] = padded(rows, torch.float32, width).to(sampled.action_mask.device)
     return signals
 
 

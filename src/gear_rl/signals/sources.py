@@ -52,6 +52,8 @@ class Sources:
     hint: FromRow | None = None
     """The ground truth that the teacher reads."""
     hint_template: str = DEFAULT_TEMPLATE
+    wrong_hint: FromRow | None = None
+    """Another problem's ground truth. None: the next different one of the batch."""
     answer: FromRow | None = None
     """The reference answer, as the policy would say it."""
     answer_prefix: str = ""

@@ -7,6 +7,7 @@ from typing import Any
 
 from gear_rl.chat.messages import Prompt
 from gear_rl.chat.templates import Replies, tokenized_prompts
+from gear_rl.engines.record import write_scored
 from gear_rl.engines.step import Scored
 from gear_rl.evaluation.evaluate import judge_all
 from gear_rl.records.record import RecordWriter
@@ -58,13 +59,6 @@ class RunRecorder:
     def __call__(self, scored: Scored, /) -> None:
         if scored.step % self.every:
             return
-        sampled, decode = scored.sampled, self.tokenizer.batch_decode
-        self.writer.write(
-            step=scored.step,
-            rollouts=scored.rollouts,
-            credit=scored.credit,
-            prompts=decode(sampled.prompt_ids),
-            hinted_prompts=None if scored.hinted is None else decode(scored.hinted.prompt_ids),
-            token_texts=[decode([[token] for token in ids]) for ids in sampled.completion_ids],
-            successes=None if sampled.verdicts is None else [v.success for v in sampled.verdicts],
-        )
+        verdicts = scored.sampled.verdicts
+        successes = None if verdicts is None else [v.success for v in verdicts]
+        write_scored(self.writer, scored, self.tokenizer, successes)
