@@ -11,7 +11,7 @@ pytest.importorskip("math_verify")
 from gear_rl.errors import GearError
 from gear_rl.tasks import make_task
 from gear_rl.tasks.maths.judging import is_right
-from gear_rl.tasks.workers.judging import WORKER, Judge
+from gear_rl.tasks.workers.judging import Judge
 
 
 @pytest.fixture(scope="module")
@@ -76,22 +76,24 @@ def test_code_is_not_run(judge, tmp_path):
 
 def test_a_process_that_dies_takes_nothing_with_it(judge):
     judge.score(gold="4", answer="2+2", boxed=True)
-    os.kill(judge._all[0]._process.pid, 9)
+    os.kill(judge._all[0].process.pid, 9)
     died = judge.tally.died
     assert judge.score(gold="4", answer="2+2", boxed=True) == 0.0 and judge.tally.died == died + 1
     assert judge.score(gold="4", answer="2+2", boxed=True) == 1.0
 
 
 def test_a_process_whose_parent_is_gone_ends_itself():
-    import signal
-    import subprocess
-    import sys
-
-    command = [sys.executable, "-P", str(WORKER), "math"]
-    orphan = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    orphan.stdin.write(b'{"gold": "4", "answer": "9^{9^{9^{9}}}", "boxed": true, "within": 0.5}\n')
-    orphan.stdin.flush()
-    assert orphan.wait(30) == -signal.SIGALRM
+    lost = Judge("math", 1, seconds=2.0)
+    lost.score(gold="4", answer="2+2", boxed=True)
+    worker = lost._all[0]
+    worker.process.stdin.write(
+        b'{"gold": "4", "answer": "9^{9^{9^{9}}}", "boxed": true, "within": 1.0, "token": "t"}\n'
+    )
+    worker.process.stdin.close()  # as when the parent is killed
+    assert worker.process.wait(10) == 0
+    with pytest.raises(ProcessLookupError):
+        os.killpg(worker.process.pid, 0)
+    lost.close()
 
 
 def test_several_threads_may_ask_and_the_end_is_the_end():
@@ -99,7 +101,7 @@ def test_several_threads_may_ask_and_the_end_is_the_end():
     with ThreadPoolExecutor(4) as threads:
         scores = list(threads.map(lambda i: judge.score(gold=str(i), answer=f"{i - 1}+1", boxed=True), range(40)))
     assert scores == [1.0] * 40 and judge.tally.judged == 40
-    processes = [worker._process for worker in judge._all]
+    processes = [worker.process for worker in judge._all]
     judge.close()
     judge.close()
     assert 1 <= len(processes) <= 2 and all(process.poll() is not None for process in processes)
@@ -110,7 +112,7 @@ def test_the_worker_does_not_see_the_environment(judge):
     try:
         fresh = Judge("math", 1)
         fresh.score(gold="4", answer="2+2", boxed=True)
-        with open(f"/proc/{fresh._all[0]._process.pid}/environ") as file:
+        with open(f"/proc/{fresh._all[0].process.pid}/environ") as file:
             assert "GEAR_TEST_SECRET" not in file.read()
         fresh.close()
     finally:

@@ -1,13 +1,12 @@
 """reasoning-gym's generators as one task family: over a hundred kinds of puzzles, generated, each with its own verifier.
 
-The verifiers run in a process of their own (`judging`): several evaluate expressions a model wrote.
+The verifiers run in a process of their own (`workers`): several evaluate expressions a model wrote.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -15,6 +14,7 @@ from gear_rl.chat.hints import DEFAULT_TEMPLATE
 from gear_rl.errors import GearError, unknown_name
 from gear_rl.tasks.base import Row, SingleTurn, Verdict
 from gear_rl.tasks.maths.answers import after_thought
+from gear_rl.tasks.workers.client import Trouble
 from gear_rl.tasks.workers.judging import Judge
 
 INSTRUCTION = "Think first, then give your final answer between <answer> and </answer>."
@@ -27,7 +27,16 @@ PORTION = 50
 MAKING_SECONDS = 300.0
 NO_GOLD = {"composite", "boxnet", "rush_hour"}
 """Generators without a gold answer; the first only mixes others."""
-_ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
+LONGEST_ANSWER = 20_000
+"""Characters. The longest reference answer seen has 6,000; what is longer is wrong."""
+
+
+def last_answer(text: str) -> str | None:
+    """What stands between the last <answer> … </answer>; None: there is none. Linear in the text, unlike `.*?`."""
+    found, position = None, 0
+    while (start := text.find("<answer>", position)) >= 0 and (end := text.find("</answer>", start)) >= 0:
+        found, position = text[start + len("<answer>") : end], end + len("</answer>")
+    return found
 
 
 @dataclass
@@ -84,13 +93,13 @@ class ReasoningGym(SingleTurn):
             indices = list(range(len(made), min(size, len(made) + PORTION)))
             request = {"dataset": name, "config": self._config, "seed": seed, "size": size, "make": indices}
             try:
-                reply = self.judge_process.ask(MAKING_SECONDS, request)
-            except (TimeoutError, EOFError, ValueError) as error:
+                reply = self.judge_process.ask(MAKING_SECONDS, request, judging=False)
+            except Trouble as error:
                 raise GearError(
                     f"reasoning_gym: {name} made no problem {indices[0]} to {indices[-1]}: {error}."
                 ) from None
-            if "error" in reply:
-                raise GearError(f"reasoning_gym: {name} with config {self.config}: {reply['error']}.")
+            if "raised" in reply:
+                raise GearError(f"reasoning_gym: {name} with config {self.config}: {reply['raised']}.")
             made += [(question, answer) for question, answer in reply["made"]]
         return made
 
@@ -109,15 +118,15 @@ class ReasoningGym(SingleTurn):
         }
 
     def judge(self, row: Row, completion: str) -> Verdict:
-        found = _ANSWER.findall(after_thought(completion))
-        answer = found[-1].strip() if found else ""
+        found = last_answer(after_thought(completion))
+        answer = (found or "").strip()
         score = 0.0
-        if answer:
+        if 0 < len(answer) <= LONGEST_ANSWER:
             score = self.judge_process.score(
                 dataset=row["category"], config=self._config, seed=row["seed"], size=row["size"], index=row["index"],
                 answer=answer,
             )  # fmt: skip
-        channels = {"score": score, "format": float(bool(found))}
+        channels = {"score": score, "format": float(found is not None)}
         return Verdict(score, score == 1.0, channels=channels, first_wrong=None if score == 1.0 else 0)
 
     def reference(self, row: Row) -> str:

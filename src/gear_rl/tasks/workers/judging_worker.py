@@ -1,79 +1,49 @@
-"""The process in which answers are judged: a script of its own, started by `judging.Judge`, one JSON line in, one out.
+"""Judges answers with math-verify or reasoning-gym's verifiers; run by `sandbox.py` as `judging_worker.py KIND`.
 
-It reads what a model wrote with libraries that evaluate expressions (math-verify, reasoning-gym's verifiers), so it is a
-process that may hang, crash or fill its memory without anyone else noticing: it cannot write files or start processes, and
-its parent ends it when an answer takes too long. It imports nothing of gear_rl.
+Problems are made in the long-lived process: their settings are ours. Every answer is read in a fork (`apart`).
 """
 
 import json
 import logging
-import math
-import os
-import resource
-import signal
-import sys
-from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
-MEMORY = 4 * 2**30
-GRACE = 2
-"""Seconds after which it ends itself, should its parent be gone and no longer there to end it."""
 
-
-def main() -> None:
-    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # a library that prints must not speak into the protocol
+def start(kind: str) -> Any:
     logging.disable(logging.CRITICAL)
-    kind = sys.argv[1]
-    try:
-        judge = {"math": math_judge, "reasoning_gym": gym_judge}[kind]()
-    except ModuleNotFoundError as error:
-        out.write(json.dumps({"missing": error.name}) + "\n")
-        return
-    _lock_up()
-    out.write(json.dumps({"ready": kind}) + "\n")
-    out.flush()
-    for line in sys.stdin:
-        request = json.loads(line)
-        signal.alarm(math.ceil(request.pop("within")) + GRACE)
-        try:
-            answer = judge(request)
-        except Exception as error:  # whatever an expression can provoke: the answer is not right
-            answer = {"score": 0.0, "error": f"{type(error).__name__}: {error}"[:200]}
-        signal.alarm(0)
-        out.write(json.dumps(answer) + "\n")
-        out.flush()
-
-
-def _lock_up() -> None:
-    for limit, value in ((resource.RLIMIT_AS, MEMORY), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_CORE, 0)):
-        with suppress(ValueError, OSError):  # a system without this limit, or with a lower one already
-            resource.setrlimit(limit, (value, value))
-    if hasattr(resource, "RLIMIT_NPROC"):
-        resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))  # no new processes (root is exempt)
+    return {"math": math_judge, "reasoning_gym": gym_judge}[kind]()
 
 
 def math_judge() -> Any:
     """{"gold", "answer", "boxed"} → {"score"}. `boxed`: the answer was set apart; else it is looked for in the text."""
     from math_verify import parse, verify
 
-    @lru_cache(maxsize=4096)  # a group of rollouts shares its gold
-    def parsed(text: str) -> Any:
+    def boxed(text: str) -> Any:
         return parse(f"\\boxed{{{text}}}", parsing_timeout=None)
 
-    def judge(request: dict[str, Any]) -> dict[str, float]:
-        answer = request["answer"]
-        read = parsed(answer) if request["boxed"] else parse(answer, parsing_timeout=None)
-        return {"score": float(verify(parsed(request["gold"]), read, timeout_seconds=None))}
+    parsed_gold = lru_cache(maxsize=4096)(boxed)  # a group of rollouts shares its gold
 
-    return judge
+    def score(gold: Any, answer: str, is_boxed: bool) -> float:
+        read = boxed(answer) if is_boxed else parse(answer, parsing_timeout=None)
+        return float(verify(gold, read, timeout_seconds=None))
+
+    def handle(request: dict[str, Any], apart: Any) -> dict[str, Any]:
+        apart.guard_here()
+        return {"score": apart(score, parsed_gold(request["gold"]), request["answer"], request["boxed"])}
+
+    for gold, answer in ((r"\frac{1}{2}", "0.5"), ("x^2+1", "1+x*x"), ("(1,2)", "3"), (r"\{1,2\}", r"\sqrt{2}")):
+        score(boxed(gold), answer, True)  # what it loads when first needed is there in every fork
+        score(boxed(gold), f"It is {answer}.", False)
+    return handle
 
 
 def gym_judge() -> Any:
     """{"dataset", "config", "seed", "size"} and {"make": [indices]} → {"made": [[question, answer], …]}, or
     {"index", "answer"} → {"score"} by the generator's own verifier."""
     import reasoning_gym
+    import sympy
+
+    sympy.simplify(sympy.parse_expr("2*x + sin(x)**2").diff("x"))  # as above
 
     @lru_cache(maxsize=128)  # one of each kind
     def generator(dataset: str, config: str, seed: int, size: int) -> Any:
@@ -83,13 +53,17 @@ def gym_judge() -> Any:
     def entry(index: int, *which: Any) -> Any:
         return generator(*which)[index]
 
-    def judge(request: dict[str, Any]) -> dict[str, Any]:
+    def score(which: Any, index: int, answer: str) -> float:
+        return float(generator(*which).score_answer(answer, entry(index, *which)))
+
+    def handle(request: dict[str, Any], apart: Any) -> dict[str, Any]:
         which = (request["dataset"], request["config"], request["seed"], request["size"])
         if "make" in request:
             return {"made": [_question_and_answer(entry(index, *which)) for index in request["make"]]}
-        return {"score": float(generator(*which).score_answer(request["answer"], entry(request["index"], *which)))}
+        entry(request["index"], *which)  # made here, so that it is there for the next answer to it
+        return {"score": apart(score, which, request["index"], request["answer"])}
 
-    return judge
+    return handle
 
 
 def _question_and_answer(entry: Any) -> list[str]:
@@ -99,7 +73,3 @@ def _question_and_answer(entry: Any) -> list[str]:
         kept = ("possible_answer", "example_answer", "example_correct_answer")
         answer = next((entry["metadata"][key] for key in kept if entry["metadata"].get(key)), "")
     return [entry["question"], answer if isinstance(answer, str) else json.dumps(answer)]
-
-
-if __name__ == "__main__":
-    main()
