@@ -17,6 +17,8 @@ from gear_rl.tasks.base import Transcript, replay
 from gear_rl.tasks.tools.bfcl import Bfcl, checker
 from gear_rl.tasks.tools.bfcl.calls import executable
 from gear_rl.tasks.tools.bfcl.data import UNPASSABLE
+from gear_rl.tasks.workers import client
+from gear_rl.tasks.workers.client import Died
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "bfcl_v3"
 judged = pytest.mark.skipif(
@@ -132,7 +134,7 @@ def test_a_call_that_never_ends_is_stopped_and_the_next_one_works(folder):
     assert episode.reply(str(ToolCall("power", {"base": 7, "exponent": 10**9}))) is None
     assert time.monotonic() - start < 5
     verdict = task.verdict(row, Transcript("", [""], episode))
-    assert not verdict.success and "stopped" in episode.failed and task._checker.restarts == 1
+    assert not verdict.success and "stopped" in episode.failed and task.judge_process.tally.overran == 1
     listed = other.reply(str(ToolCall("ls", {})))  # an episode under way goes on in the new process, where it was
     assert "notes.txt" not in listed[0]["content"]
     assert replay(task, row, task.reference(row)).success
@@ -140,13 +142,15 @@ def test_a_call_that_never_ends_is_stopped_and_the_next_one_works(folder):
 
 
 @judged
-def test_memory_is_bounded(monkeypatch):
-    monkeypatch.setattr(checker, "MEMORY", 100 * 2**20)
-    official = checker.OfficialChecker(20.0)
-    with pytest.raises(checker.Trouble, match="memory"):
-        official.ask(kind="ast", much=[0.5] * 3_000_000)
-    assert official.restarts == 1
-    assert official.ask(kind="ast", functions=[], calls=[], gold=[], language="Python", category="parallel")["valid"]
+def test_memory_is_bounded(caplog):
+    official = checker.OfficialChecker(20.0, memory=120 * 2**20)
+    for times in (1, 2):
+        with pytest.raises(Died, match="memory"):
+            official.check(kind="ast", much=[0.5] * 3_000_000)
+        assert official.tally.died == official.tally.restarts == times
+    assert [record.levelname for record in caplog.records] == ["WARNING"] and "BFCL" in caplog.text, "said once"
+    assert official.check(kind="ast", functions=[], calls=[], gold=[], language="Python", category="parallel")["valid"]
+    assert "2 died" in str(official.tally)
     official.close()
 
 
@@ -164,9 +168,9 @@ def test_nothing_but_known_names_and_literals_reaches_eval():
 
 def test_the_official_package_missing_is_said(folder, monkeypatch, tmp_path):
     bare = tmp_path / "python"
-    bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -I "$2" "$3"\n')  # without site-packages, by any path
+    bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -I "$3" "{{\\"path\\":[]}}" "$5"\n')  # without site-packages, by any path
     bare.chmod(bare.stat().st_mode | stat.S_IEXEC)
-    monkeypatch.setattr(checker.sys, "executable", str(bare))
+    monkeypatch.setattr(client.sys, "executable", str(bare))
     task = Bfcl(data=str(folder), category="simple")
     row = row_of(task, "simple")
     with pytest.raises(GearError, match=r"pip install --no-deps bfcl-eval==2025\.8\.6"):

@@ -175,9 +175,10 @@ def _multi_turn_row(folder: Path, category: str, entry: dict[str, Any], gold: li
     documents = [document for name in entry["involved_classes"] for document in _api(folder, name)]
     order = {document["name"]: list(document["parameters"]["properties"]) for document in documents}
     calls = [[read_executable(text, order, entry["id"]) for text in turn] for turn in gold]
+    excluded = set(entry.get("excluded_function") or ())
     later = {turn: set(names) for turn, names in (entry.get("missed_function") or {}).items()}
     hidden = set().union(*later.values())
-    tools = {document["name"]: _tool(document, "Python") for document in documents}
+    tools = {document["name"]: _tool(document, "Python") for document in documents if document["name"] not in excluded}
     users = []
     for number, messages in enumerate(entry["question"]):
         new = [tools[name] for name in tools if name in later.get(str(number), ())]

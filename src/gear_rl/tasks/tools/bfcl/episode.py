@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from typing import Any
 
@@ -10,7 +9,8 @@ from gear_rl.chat.messages import Message
 from gear_rl.chat.tool_calls import ToolCall, Turn, read_turn
 from gear_rl.tasks.base import Row
 from gear_rl.tasks.tools.bfcl.calls import executable
-from gear_rl.tasks.tools.bfcl.checker import OfficialChecker, Trouble
+from gear_rl.tasks.tools.bfcl.checker import OfficialChecker
+from gear_rl.tasks.workers.client import Trouble
 
 MOST_STEPS = 20
 """Steps with calls in one user turn; the official runner ends the dialogue, failed, at the next one."""
@@ -19,9 +19,9 @@ MOST_STEPS = 20
 class BfclEpisode:
     """A policy's turn with calls is a step: the APIs answer. One without ends the user's turn."""
 
-    def __init__(self, row: Row, checker: OfficialChecker, world: str) -> None:
+    def __init__(self, row: Row, checker: OfficialChecker) -> None:
         self.entry: dict[str, Any] = json.loads(row["entry"])
-        self.checker, self.world = checker, world
+        self.checker = checker
         self.methods = frozenset(self.entry["methods"])
         self.official_entry = {key: self.entry[key] for key in ("id", "initial_config", "involved_classes")}
         self.history: list[list[str]] = []
@@ -45,7 +45,6 @@ class BfclEpisode:
     def _next_user_turn(self) -> list[Message] | None:
         self.closed += 1
         if self.closed == len(self.entry["users"]):
-            self._over()
             return None
         self.steps.append([])
         return self.entry["users"][self.closed]
@@ -57,14 +56,13 @@ class BfclEpisode:
             self.history.append(calls)
             self.steps[-1].append(calls)
             try:
-                reply = self.checker.ask(kind="step", world=self.world, entry=self.official_entry, history=self.history)
+                reply = self.checker.check(kind="step", entry=self.official_entry, history=self.history)
                 results = reply["results"] if "results" in reply else [f"Error: {reply['raised']}"] * len(calls)
             except Trouble as trouble:  # a call that never ends, or eats all memory: what it did cannot be known
                 self.failed = f"a call was stopped: {trouble}"
                 return None
         if len(self.steps[-1]) > MOST_STEPS:
             self.failed = f"more than {MOST_STEPS} steps in one turn"
-            self._over()
             return None
         answers = iter(results)
         return [
@@ -79,7 +77,3 @@ class BfclEpisode:
         if call.name not in self.methods:
             return f"Error during execution: name {call.name!r} is not defined"
         return result
-
-    def _over(self) -> None:
-        with contextlib.suppress(Trouble):
-            self.checker.ask(kind="forget", world=self.world)

@@ -1,10 +1,8 @@
-"""The official BFCL checker, run in a process of its own: a JSON request a line in, a JSON answer a line out.
+"""The official BFCL checker; run by `workers/sandbox.py`. Imports the standard library and `bfcl_eval` only.
 
-    python -I official.py MEMORY_BYTES [FOLDER_WITH_PACKAGES …]
-
-Imports the standard library and `bfcl_eval` only, so that it starts quickly and can be killed without loss. `bfcl_eval`
-runs calls with `eval`; the parent sends it nothing but known method names, identifiers and literals (`calls.py`), and this
-process has little memory, no environment, an empty folder and may not write to files.
+`bfcl_eval` runs calls with `eval`; the parent sends it nothing but known method names, identifiers and literals (`calls.py`).
+It also remembers: simulated APIs are globals of its module, and `post_tweet` keeps a mutable default. So every step and
+every verdict is computed in a fork of a process that has run nothing, from the rollout's own calls alone.
 
 The AST checker asks `bfcl_eval.constants.model_config` for one flag of the model; that module imports every vendor's
 client, so a stub with that flag stands in: dots in function names are underscores, as for the benchmark's own
@@ -13,15 +11,13 @@ function-calling models.
 
 from __future__ import annotations
 
-import json
-import resource
+import importlib
 import sys
 import types
-from collections import OrderedDict
+from functools import partial
 from typing import Any
 
 MODEL = "policy"
-MOST_WORLDS = 2048
 MOST_OUTPUT = 20_000
 """Characters of one tool result that go back to the policy."""
 
@@ -40,112 +36,55 @@ def _load() -> dict[str, Any]:
     from bfcl_eval.eval_checker.ast_eval import ast_checker
     from bfcl_eval.eval_checker.multi_turn_eval import multi_turn_checker, multi_turn_utils
 
+    for module in multi_turn_utils.CLASS_FILE_PATH_MAPPING.values():  # here once, and not in every fork
+        importlib.import_module(module)
     return {"ast": ast_checker.ast_checker, "turns": multi_turn_checker.multi_turn_checker, "utils": multi_turn_utils}
 
 
-class Worlds:
-    """Simulated APIs under way, one set per rollout. The official code keeps them as globals of its own module."""
+def start() -> Any:
+    official = _load()
 
-    def __init__(self, official: dict[str, Any]) -> None:
-        self.official, self.utils = official, official["utils"]
-        self.steps: OrderedDict[str, int] = OrderedDict()
-
-    def run(self, world: str, entry: dict[str, Any], calls: list[str]) -> list[str]:
-        results, _ = self.utils.execute_multi_turn_func_call(
-            calls,
-            entry["initial_config"],
-            entry["involved_classes"],
-            f"{MODEL}_{world}",
-            entry["id"],
-            long_context="long_context" in entry["id"],
-        )
-        return [text if len(text) <= MOST_OUTPUT else text[:MOST_OUTPUT] + "…" for text in results]
-
-    def step(self, world: str, entry: dict[str, Any], history: list[list[str]]) -> list[str]:
-        """The results of the last step. Earlier steps run again only if this process has not seen them."""
-        done = self.steps.pop(world, 0)
-        if done > len(history) - 1:
-            self.forget(world)
-            done = 0
-        results: list[str] = []
-        for calls in history[done:]:
-            results = self.run(world, entry, calls)
-        self.steps[world] = len(history)
-        while len(self.steps) > MOST_WORLDS:
-            self.forget(self.steps.popitem(last=False)[0])
-        return results
-
-    def forget(self, world: str) -> None:
-        names = vars(self.utils)
-        for name in [name for name in names if name.startswith(f"{MODEL}_{world}_")]:
-            del names[name]
-        self.steps.pop(world, None)
-
-    def judge(self, world: str, entry: dict[str, Any], turns: list[list[list[str]]], gold: list[list[str]]) -> Any:
-        """The official multi-turn verdict, with worlds of its own that are thrown away afterwards."""
-        try:
-            verdict = self.official["turns"](turns, gold, entry, entry["id"].rsplit("_", 1)[0], f"{MODEL}_judge{world}")
-        finally:
-            self.forget(f"judge{world}")
-        return verdict
-
-
-def answer(official: dict[str, Any], worlds: Worlds, request: dict[str, Any]) -> Any:
-    kind = request["kind"]
-    if kind == "ast":
-        verdict = official["ast"](
-            request["functions"], request["calls"], request["gold"], request["language"], request["category"], MODEL
-        )
+    def ast(functions: Any, calls: Any, gold: Any, language: str, category: str) -> dict[str, Any]:
+        verdict = official["ast"](functions, calls, gold, language, category, MODEL)
         return {"valid": bool(verdict["valid"]), "why": str(verdict.get("error_type", ""))}
-    if kind == "step":
-        return {"results": worlds.step(request["world"], request["entry"], request["history"])}
-    if kind == "turns":
-        return leading_turns(worlds, **{key: request[key] for key in ("world", "entry", "turns", "gold")})
-    if kind == "forget":
-        worlds.forget(request["world"])
-        return {}
-    raise ValueError(f"unknown request {kind!r}")
 
+    def step(entry: dict[str, Any], history: list[list[str]]) -> dict[str, Any]:
+        """The results of the last step, after all earlier ones."""
+        results: list[str] = []
+        for calls in history:
+            results, _ = official["utils"].execute_multi_turn_func_call(
+                calls,
+                entry["initial_config"],
+                entry["involved_classes"],
+                MODEL,
+                entry["id"],
+                long_context="long_context" in entry["id"],
+            )
+        return {"results": [text if len(text) <= MOST_OUTPUT else text[:MOST_OUTPUT] + "…" for text in results]}
 
-def leading_turns(worlds: Worlds, world: str, entry: dict[str, Any], turns: Any, gold: Any) -> dict[str, Any]:
-    """How many user turns from the first on are right. The official checker stops at the first wrong one without saying
-    which it was, so it is asked about prefixes, halving."""
-    verdict = worlds.judge(world, entry, turns, gold)
-    if verdict["valid"]:
-        return {"right": len(gold), "why": ""}
-    right, wrong = 0, len(gold)
-    while wrong - right > 1:
-        middle = (right + wrong) // 2
-        if worlds.judge(world, entry, turns[:middle], gold[:middle])["valid"]:
-            right = middle
-        else:
-            wrong = middle
-    return {"right": right, "why": str(verdict.get("error_type", ""))}
+    def judge(entry: dict[str, Any], turns: list[list[list[str]]], gold: list[list[str]]) -> dict[str, Any]:
+        verdict = official["turns"](turns, gold, entry, entry["id"].rsplit("_", 1)[0], MODEL)
+        return {"valid": bool(verdict["valid"]), "why": str(verdict.get("error_type", ""))}
 
+    def leading_turns(apart: Any, entry: dict[str, Any], turns: Any, gold: Any) -> dict[str, Any]:
+        """How many user turns from the first on are right. The official checker stops at the first wrong one without
+        saying which it was, so it is asked about prefixes, halving."""
+        verdict = apart(judge, entry, turns, gold)
+        if verdict["valid"]:
+            return {"right": len(gold), "why": ""}
+        right, wrong = 0, len(gold)
+        while wrong - right > 1:
+            middle = (right + wrong) // 2
+            if apart(judge, entry, turns[:middle], gold[:middle])["valid"]:
+                right = middle
+            else:
+                wrong = middle
+        return {"right": right, "why": verdict["why"]}
 
-def main(memory: int) -> None:
-    out = sys.stdout
-    sys.stdout = sys.stderr  # the official code prints
-    try:
-        official = _load()
-    except ImportError as error:
-        print(json.dumps({"unavailable": str(error)}), file=out, flush=True)
-        return
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    worlds = Worlds(official)
-    print(json.dumps({"ready": True}), file=out, flush=True)
-    for line in sys.stdin.buffer:
-        try:
-            reply = answer(official, worlds, json.loads(line))
-        except MemoryError:
-            raise
-        except Exception as error:  # the official code raises on some malformed answers: they are wrong answers
-            reply = {"raised": f"{type(error).__name__}: {error}"[:500]}
-        print(json.dumps(reply), file=out, flush=True)
+    def handle(request: dict[str, Any], apart: Any) -> dict[str, Any]:
+        kind = request.pop("kind")
+        if kind == "turns":
+            return leading_turns(apart, **request)
+        return apart(partial({"ast": ast, "step": step}[kind], **request))
 
-
-if __name__ == "__main__":
-    sys.path += [folder for folder in sys.argv[2:] if folder not in sys.path]  # wherever the parent finds its packages
-    main(int(sys.argv[1]))
+    return handle

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -10,7 +9,7 @@ from typing import Any, ClassVar
 from gear_rl.chat.tool_calls import ToolCall, read_turn
 from gear_rl.errors import GearError, unknown_name
 from gear_rl.tasks.base import Episode, Over, Row, Task, Transcript, Verdict
-from gear_rl.tasks.tools.bfcl.checker import OfficialChecker, Trouble
+from gear_rl.tasks.tools.bfcl.checker import OfficialChecker
 from gear_rl.tasks.tools.bfcl.data import (
     CATEGORIES,
     GET_IT,
@@ -26,6 +25,7 @@ from gear_rl.tasks.tools.bfcl.data import (
 )
 from gear_rl.tasks.tools.bfcl.episode import MOST_STEPS, BfclEpisode
 from gear_rl.tasks.upstream import check_share, data_folder, split_rows
+from gear_rl.tasks.workers.client import Trouble
 
 REWARDS = ("verdict", "turns")
 DONE = "That is done."
@@ -66,8 +66,7 @@ class Bfcl(Task):
             if part.strip() not in (*GROUPS, *CATEGORIES):
                 raise unknown_name("BFCL category", part.strip(), (*GROUPS, *CATEGORIES))
             self.categories += [c for c in GROUPS.get(part.strip(), (part.strip(),)) if c not in self.categories]
-        self._checker = OfficialChecker(self.seconds)
-        self._worlds = itertools.count()
+        self.judge_process = OfficialChecker(self.seconds)
         self._rows: list[Row] | None = None
         if self.reward not in REWARDS:
             raise unknown_name("reward of task bfcl", self.reward, REWARDS)
@@ -86,7 +85,7 @@ class Bfcl(Task):
     def episode(self, row: Row) -> Episode:
         if row["category"] not in MULTI_TURN:
             return Over()
-        return BfclEpisode(row, self._checker, f"w{next(self._worlds)}")
+        return BfclEpisode(row, self.judge_process)
 
     def verdict(self, row: Row, transcript: Transcript) -> Verdict:
         if isinstance(transcript.episode, BfclEpisode):
@@ -109,7 +108,7 @@ class Bfcl(Task):
         if category.endswith("relevance"):
             return bool(calls) != no_call_wanted(category)
         try:
-            reply = self._checker.ask(
+            reply = self.judge_process.check(
                 kind="ast",
                 functions=json.loads(row["entry"])["functions"],
                 calls=[{call.name: call.arguments} for call in calls],
@@ -126,9 +125,8 @@ class Bfcl(Task):
         right, closed = 0, episode.closed
         try:
             if closed:
-                reply = self._checker.ask(
+                reply = self.judge_process.check(
                     kind="turns",
-                    world=episode.world,
                     entry=episode.official_entry,
                     turns=episode.steps[:closed],
                     gold=gold[:closed],
@@ -166,7 +164,7 @@ class Bfcl(Task):
         return [""] * len(json.loads(row["entry"]).get("users", [0]))
 
     def close(self) -> None:
-        self._checker.close()
+        self.judge_process.close()
 
 
 def _first_wrong(episode: BfclEpisode, right: int) -> int | None:
