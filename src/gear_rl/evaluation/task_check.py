@@ -57,6 +57,8 @@ def check_split(task: Task, split: str, count: int | None) -> Check:
                 failures.append(f"{row['id']}: said to be unpassable, but its gold answer is judged right")
         elif not gold.success:
             failures.append(f"{row['id']}: the gold answer is judged wrong (reward {gold.reward:g})")
+        if gold.failed_calls:
+            failures.append(f"{row['id']}: a call of the gold answer fails ({gold.failed_calls[0]})")
         if empty.success and not empty.trivially_passable:
             failures.append(f"{row['id']}: an empty answer is judged right")
         if gold.trivially_passable and not empty.success:

@@ -80,6 +80,8 @@ class Verdict:
     """What the environment says about the rollout afterwards, for a teacher to read."""
     malformed: int = 0
     """Tool calls that could not be read or, where the task checks that, do not fit their tool's schema."""
+    failed_calls: list[str] = field(default_factory=list)
+    """Tool calls that the environment answered with an error, where the task tells. None of a reference answer's may."""
     trivially_passable: bool = False
     """Doing nothing passes this problem too: a success here says little. Evaluation counts these apart."""
 

@@ -7,6 +7,7 @@ builtins in the process of one answer. A text outside the list below raises `Ref
 
 import ast
 import builtins
+import contextlib
 import math
 import re
 import sys
@@ -35,7 +36,7 @@ FUNCTIONS = _BUILD | frozenset(
     "GreaterThan And Or Not Xor Piecewise Integral Derivative".split()
 )
 CONSTANTS = frozenset("pi E I oo zoo nan true false GoldenRatio EulerGamma Catalan".split())
-FAST_GROWING = frozenset("factorial factorial2 subfactorial binomial gamma root real_root exp Pow".split())
+FAST_GROWING = frozenset("factorial factorial2 subfactorial binomial gamma Pow".split())
 _SYMBOL = re.compile(r"(?!.*__)[^\W\d]\w{0,40}")
 _NUMBER = re.compile(r"[0-9]{1,5000}(\.[0-9]{0,5000})?(e[-+]?[0-9]{1,4})?(/[0-9]{1,5000})?|\.[0-9]{1,5000}(e[-+]?[0-9]{1,4})?")
 _GROUPS = (ast.List, ast.Tuple, ast.Set, ast.Dict)
@@ -120,7 +121,7 @@ class _Reader:
         if isinstance(node, ast.Constant):
             return _size(node.value)
         if isinstance(node, ast.Name) and node.id in self.names and "__" not in node.id:
-            return 4
+            return 1  # a symbol: nothing is computed from it
         if isinstance(node, _GROUPS):
             parts = [*(node.keys or ()), *node.values] if isinstance(node, ast.Dict) else node.elts
             return max((self.bits(part, depth) for part in parts if part is not None), default=1)
@@ -171,6 +172,8 @@ class _Reader:
                 sizes.append(4 + 4 * len(text))
             else:
                 sizes.append(self.bits(argument, depth))
+        if name == "Symbol":
+            return 1
         if name in FAST_GROWING:
             top = max((_at_most(argument, size) for argument, size in zip(node.args, sizes, strict=True)), default=1)
             return max(sizes, default=1) * top
@@ -193,8 +196,9 @@ def _at_most(node: ast.AST, bits: int) -> int:
     """How large a value of so many bits can be; exact for a plain number, also as sympy's parser wraps it."""
     if isinstance(node, ast.UnaryOp):
         node = node.operand
-    if isinstance(node, ast.Call) and node.args and isinstance(node.func, ast.Name) and node.func.id in _BUILD:
+    if isinstance(node, ast.Call) and len(node.args) == 1 and getattr(node.func, "id", "") in ("Integer", "Float"):
         node = node.args[0]
-    if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
-        return max(1, math.ceil(abs(node.value)))
+    if isinstance(node, ast.Constant) and not isinstance(node.value, bool):
+        with contextlib.suppress(TypeError, ValueError, OverflowError):  # no number after all, or an endless one
+            return max(1, math.ceil(abs(float(node.value))))
     return 2 ** min(bits, 64)

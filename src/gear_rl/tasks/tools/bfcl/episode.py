@@ -30,6 +30,8 @@ class BfclEpisode:
         """The same by user turn."""
         self.said: list[tuple[int, list[ToolCall]]] = []
         """Per policy turn: the user turn it belongs to, and its calls."""
+        self.errors: list[str] = []
+        """Calls that were answered with an error."""
         self.malformed = 0
         self.closed = 0
         """User turns that were brought to an end."""
@@ -64,6 +66,7 @@ class BfclEpisode:
         if len(self.steps[-1]) > MOST_STEPS:
             self.failed = f"more than {MOST_STEPS} steps in one turn"
             return None
+        self.errors += [f"{call.name}: {text[:120]}" for call, text in zip(read.calls, results, strict=True) if _is_error(text)]
         answers = iter(results)
         return [
             {
@@ -77,3 +80,14 @@ class BfclEpisode:
         if call.name not in self.methods:
             return f"Error during execution: name {call.name!r} is not defined"
         return result
+
+
+def _is_error(result: str) -> bool:
+    """The executor's own words for an exception, or an API's {"error": …}."""
+    if result.startswith("Error"):
+        return True
+    try:
+        value = json.loads(result) if result.startswith("{") else None
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, dict) and "error" in value

@@ -146,6 +146,7 @@ class Bfcl(Task):
             turn_rewards=turn_rewards,
             first_wrong=None if valid else _first_wrong(episode, right),
             malformed=episode.malformed,
+            failed_calls=episode.errors,
         )
 
     def reference(self, row: Row) -> list[str]:
