@@ -1,4 +1,4 @@
-"""Answers that try to run code, change the judge, leak, forge or exhaust; for test_hostile_answers.py. Imports nothing of ours."""
+"""Answers that try to run code, change the judge, leak, forge or exhaust: for test_hostile_answers.py."""
 
 from __future__ import annotations
 

@@ -168,7 +168,8 @@ def test_nothing_but_known_names_and_literals_reaches_eval():
 
 def test_the_official_package_missing_is_said(folder, monkeypatch, tmp_path):
     bare = tmp_path / "python"
-    bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -I "$3" "{{\\"path\\":[]}}" "$5"\n')  # without site-packages, by any path
+    settings = '{\\"path\\":[]}'  # without site-packages, by any path
+    bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -I "$3" "{settings}" "$5"\n')
     bare.chmod(bare.stat().st_mode | stat.S_IEXEC)
     monkeypatch.setattr(client.sys, "executable", str(bare))
     task = Bfcl(data=str(folder), category="simple")

@@ -34,7 +34,13 @@ def rows(task):
 
 
 def request(row, answer):
-    which = {"dataset": row["category"], "config": "{}", "seed": row["seed"], "size": row["size"], "index": row["index"]}
+    which = {
+        "dataset": row["category"],
+        "config": "{}",
+        "seed": row["seed"],
+        "size": row["size"],
+        "index": row["index"],
+    }
     return {**which, "answer": answer}
 
 
@@ -47,12 +53,11 @@ def judged(task, row, answer):
 
 @pytest.fixture(scope="module")
 def honest(task, rows):
-    """What right and wrong answers get in a process that has seen nothing else."""
+    """What right and wrong answers get before the judge has seen a hostile one."""
     found = {}
     for name, row in rows.items():
         found[name] = [judged(task, row, answer) for answer in (row["answer"], "nothing", "[1, 2]", "x")]
         assert found[name][0] == 1.0 and max(found[name][1:]) < 0.1
-    task.judge_process.close()
     return found
 
 

@@ -105,7 +105,7 @@ def test_a_reply_cannot_be_forged_for_another_request(workers):
 def test_a_reply_with_the_wrong_token_is_refused(workers):
     clean(workers)
     process = workers._all[0]
-    process._unread = b'{"token": "stale", "value": {"result": 5}}\n'
+    process._unread += b'{"token": "stale", "value": {"result": 5}}\n'
     with pytest.raises(Died, match="not asked for"):
         run(workers, "result = 1")
     clean(workers)

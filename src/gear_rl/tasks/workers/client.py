@@ -89,7 +89,13 @@ class Workers:
         install: str = "",
     ) -> None:
         """`guarded`: `eval` in a fork is limited to plain expressions. `install`: what to do if a package is missing."""
-        self.script, self.arguments, self.processes, self.what, self.install = script, arguments, processes, what, install
+        self.script, self.arguments, self.processes, self.what, self.install = (
+            script,
+            arguments,
+            processes,
+            what,
+            install,
+        )
         self.settings = {"memory": memory, "guarded": guarded, "largest": LARGEST_REPLY}
         self.tally = Tally()
         self.open_ways: list[str] | None = None
@@ -111,7 +117,7 @@ class Workers:
         if self._owner != os.getpid():
             self._own()
         worker = self._idle.get()
-        began, trouble = time.monotonic(), None
+        began, trouble, restarted = time.monotonic(), None, False
         try:
             if worker is None:
                 worker = self._start()
@@ -124,13 +130,14 @@ class Workers:
             if worker is not None and worker.lost:  # also by Ctrl-C: half a reply would be taken for the next one's
                 self._all.remove(worker)
                 worker.end()
-                worker = None
-                self.tally.restarts += 1
+                worker, restarted = None, True
             self._idle.put(worker)
-            self._count(judging, time.monotonic() - began, trouble)
+            self._count(judging, time.monotonic() - began, trouble, restarted)
 
     def _start(self) -> _Process:
-        worker = _Process([json.dumps({**self.settings, "path": [*filter(None, sys.path)]}), str(self.script), *self.arguments])
+        worker = _Process(
+            [json.dumps({**self.settings, "path": [*filter(None, sys.path)]}), str(self.script), *self.arguments]
+        )
         try:
             hello = worker.read(time.monotonic() + START_SECONDS)
         except Trouble as error:
@@ -145,8 +152,9 @@ class Workers:
         self._all.append(worker)
         return worker
 
-    def _count(self, judging: bool, seconds: float, trouble: Trouble | None) -> None:
+    def _count(self, judging: bool, seconds: float, trouble: Trouble | None, restarted: bool) -> None:
         with self.tally.lock:
+            self.tally.restarts += restarted
             self.tally.judged += judging
             self.tally.seconds += judging * seconds
             name = {Overran: "overran", Died: "died"}.get(type(trouble)) if trouble else None
@@ -172,7 +180,7 @@ class _Process:
     """One sandbox and its pipes."""
 
     def __init__(self, arguments: list[str]) -> None:
-        self.owner, self.lost, self._unread = os.getpid(), False, b""
+        self.owner, self.lost, self._unread = os.getpid(), False, bytearray()
         self.folder = tempfile.TemporaryDirectory(prefix="gear-worker-")
         # It gets none of our environment's secrets, only where programs and libraries are.
         names = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT")
@@ -205,20 +213,22 @@ class _Process:
     def read(self, deadline: float, sending: bytes = b"") -> dict[str, Any]:
         assert self.process.stdin is not None and self.process.stdout is not None
         into, out = self.process.stdin.fileno(), self.process.stdout.fileno()
-        while b"\n" not in self._unread:
+        whole, unsent = b"\n" in self._unread, memoryview(sending)
+        while not whole:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise Overran("no answer in time")
-            readable, writable, _ = select.select([out], [into] if sending else [], [], left)
+            readable, writable, _ = select.select([out], [into] if unsent else [], [], left)
             try:
                 if writable:
-                    sending = sending[os.write(into, sending[:65536]) :]
+                    unsent = unsent[os.write(into, unsent[:65536]) :]
                 chunk = os.read(out, 1 << 20) if readable else None
             except OSError as error:
                 raise Died(f"the process ended ({error})") from None
             if chunk == b"":
                 raise Died("the process ended (out of memory?)")
             self._unread += chunk or b""
+            whole = b"\n" in (chunk or b"")
             if len(self._unread) > LARGEST_REPLY:
                 raise Died("its reply is too large")
         line, _, self._unread = self._unread.partition(b"\n")

@@ -29,16 +29,19 @@ IMPORT_OF_SYMPY = "from sympy import *"
 _BUILD = frozenset("Symbol Function Integer Float Rational Add Mul Pow".split())
 """What sympy's parser puts around names and numbers; the only calls that may be given a string."""
 FUNCTIONS = _BUILD | frozenset(
-    "Abs abs sign sqrt cbrt root real_root exp log ln sin cos tan cot sec csc asin acos atan acot asec acsc atan2 sinh cosh tanh "
-    "coth sech csch asinh acosh atanh acoth asech acsch sinc floor ceiling frac factorial factorial2 subfactorial binomial Mod "
-    "Max Min max min gcd lcm re im conjugate arg gamma beta loggamma digamma zeta erf erfc erfi Ei Si Ci Shi Chi li Li fresnels fresnelc "
-    "lowergamma uppergamma LambertW Heaviside Eq Ne Lt Le Gt Ge Equality Unequality StrictLessThan LessThan StrictGreaterThan "
-    "GreaterThan And Or Not Xor Piecewise Integral Derivative".split()
+    "Abs abs sign sqrt cbrt root real_root exp log ln sin cos tan cot sec csc asin acos atan acot asec acsc atan2 "
+    "sinh cosh tanh coth sech csch asinh acosh atanh acoth asech acsch sinc floor ceiling frac factorial factorial2 "
+    "subfactorial binomial Mod Max Min max min gcd lcm re im conjugate arg gamma beta loggamma digamma zeta erf "
+    "erfc erfi Ei Si Ci Shi Chi li Li fresnels fresnelc lowergamma uppergamma LambertW Heaviside Eq Ne Lt Le Gt Ge "
+    "Equality Unequality StrictLessThan LessThan StrictGreaterThan GreaterThan And Or Not Xor Piecewise Integral "
+    "Derivative".split()
 )
 CONSTANTS = frozenset("pi E I oo zoo nan true false GoldenRatio EulerGamma Catalan".split())
 FAST_GROWING = frozenset("factorial factorial2 subfactorial binomial gamma Pow".split())
 _SYMBOL = re.compile(r"(?!.*__)[^\W\d]\w{0,40}")
-_NUMBER = re.compile(r"[0-9]{1,5000}(\.[0-9]{0,5000})?(e[-+]?[0-9]{1,4})?(/[0-9]{1,5000})?|\.[0-9]{1,5000}(e[-+]?[0-9]{1,4})?")
+_NUMBER = re.compile(
+    r"[0-9]{1,5000}(\.[0-9]{0,5000})?(e[-+]?[0-9]{1,4})?(/[0-9]{1,5000})?|\.[0-9]{1,5000}(e[-+]?[0-9]{1,4})?"
+)
 _GROUPS = (ast.List, ast.Tuple, ast.Set, ast.Dict)
 _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.BitAnd, ast.BitOr, ast.BitXor)
 _SHIFTS = (ast.LShift, ast.RShift)

@@ -25,7 +25,8 @@ class Judge(Workers):
         install = f"{module.replace('_', '-')} is not installed: pip install {package}."
         if find_spec(module) is None:  # said now, and not when the first answer has been sampled
             raise GearError(install)
-        super().__init__(SCRIPT, (kind,), processes=processes, what=f"the process that judges answers ({kind})", install=install)
+        what = f"the process that judges answers ({kind})"
+        super().__init__(SCRIPT, (kind,), processes=processes, what=what, install=install)
         self.seconds = seconds
 
     def score(self, **request: Any) -> float:

@@ -81,7 +81,7 @@ class Apart:
         return reply["value"]
 
     def _receive(self, read: int) -> dict[str, Any]:
-        received = b""
+        received = bytearray()
         while not received.endswith(b"\n"):
             left = self.deadline - time.monotonic()
             if left <= 0 or not select.select([read], [], [], left)[0]:
@@ -119,9 +119,10 @@ class Apart:
             os._exit(0)
 
     def restrict(self, seconds: float) -> None:
-        signal.setitimer(signal.ITIMER_REAL, seconds + 1)  # should the parent be gone; nothing handles it, so it is the end
+        signal.setitimer(signal.ITIMER_REAL, seconds + 1)  # the end, should the parent be gone: nothing handles it
         cpu = math.ceil(seconds) + 1
-        for name, most in (("AS", self.memory), ("CPU", cpu), ("FSIZE", 0), ("CORE", 0), ("NOFILE", MOST_FILES), ("NPROC", 0)):
+        limits = {"AS": self.memory, "CPU": cpu, "FSIZE": 0, "CORE": 0, "NOFILE": MOST_FILES, "NPROC": 0}
+        for name, most in limits.items():
             with contextlib.suppress(AttributeError, ValueError, OSError):  # a system without it, or with a lower one
                 resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (most, most))
         self.syscalls.restrict(self.libc)
@@ -168,9 +169,9 @@ def main() -> None:
         return reply(missing=error.name or "", why=str(error))
     import socket  # noqa: F401  (so that a fork needs no more files to try it)
 
-    for limit, most in ((resource.RLIMIT_AS, settings["memory"]), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_CORE, 0)):
+    for limit, most in (("AS", settings["memory"]), ("FSIZE", 0), ("CORE", 0)):
         with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(limit, (most, most))
+            resource.setrlimit(getattr(resource, f"RLIMIT_{limit}"), (most, most))
     apart = Apart(settings)
     gc.collect()
     gc.freeze()  # so that forks share these pages

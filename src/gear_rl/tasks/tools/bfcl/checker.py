@@ -19,7 +19,9 @@ class OfficialChecker(Workers):
     """Requests to `official.py`. `eval` is not limited there: it gets nothing but known names and literals (`calls.py`)."""
 
     def __init__(self, seconds: float = 10.0, memory: int = MEMORY) -> None:
-        super().__init__(SCRIPT, memory=memory, guarded=False, what="the BFCL checker's process", install=HOW_TO_INSTALL)
+        super().__init__(
+            SCRIPT, memory=memory, guarded=False, what="the BFCL checker's process", install=HOW_TO_INSTALL
+        )
         self.seconds = seconds
 
     def check(self, **request: Any) -> dict[str, Any]:

@@ -66,7 +66,9 @@ class BfclEpisode:
         if len(self.steps[-1]) > MOST_STEPS:
             self.failed = f"more than {MOST_STEPS} steps in one turn"
             return None
-        self.errors += [f"{call.name}: {text[:120]}" for call, text in zip(read.calls, results, strict=True) if _is_error(text)]
+        self.errors += [
+            f"{call.name}: {text[:120]}" for call, text in zip(read.calls, results, strict=True) if _is_error(text)
+        ]
         answers = iter(results)
         return [
             {

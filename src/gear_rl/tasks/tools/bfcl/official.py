@@ -11,10 +11,11 @@ function-calling models.
 
 from __future__ import annotations
 
+import copy
 import importlib
 import sys
 import types
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 MODEL = "policy"
@@ -36,9 +37,27 @@ def _load() -> dict[str, Any]:
     from bfcl_eval.eval_checker.ast_eval import ast_checker
     from bfcl_eval.eval_checker.multi_turn_eval import multi_turn_checker, multi_turn_utils
 
-    for module in multi_turn_utils.CLASS_FILE_PATH_MAPPING.values():  # here once, and not in every fork
-        importlib.import_module(module)
+    for name, module in multi_turn_utils.CLASS_FILE_PATH_MAPPING.items():  # here once, and not in every fork
+        _forget_defaults(getattr(importlib.import_module(module), name))
     return {"ast": ast_checker.ast_checker, "turns": multi_turn_checker.multi_turn_checker, "utils": multi_turn_utils}
+
+
+def _forget_defaults(api: type) -> None:
+    """Give every call its own copy of a default that can change. `post_tweet(mentions=[])` stores its default in the tweet and
+    `mention` extends it, in the gold's world as in the policy's: the same calls would not be judged equal."""
+    for name, function in list(vars(api).items()):
+        defaults = getattr(function, "__defaults__", None)
+        if defaults and any(isinstance(value, (list, dict, set)) for value in defaults):
+            setattr(api, name, _with_fresh(function, defaults))
+
+
+def _with_fresh(function: Any, defaults: tuple[Any, ...]) -> Any:
+    @wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        function.__defaults__ = copy.deepcopy(defaults)
+        return function(*arguments, **named)
+
+    return call
 
 
 def start() -> Any:
