@@ -17,8 +17,8 @@ from gear_rl.tasks.base import Transcript, replay
 from gear_rl.tasks.tools.bfcl import Bfcl, checker
 from gear_rl.tasks.tools.bfcl.calls import executable
 from gear_rl.tasks.tools.bfcl.data import UNPASSABLE
-from gear_rl.tasks.workers import client
-from gear_rl.tasks.workers.client import Died
+from gear_rl.tasks.workers import process
+from gear_rl.tasks.workers.process import Died
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "bfcl_v3"
 judged = pytest.mark.skipif(
@@ -171,7 +171,7 @@ def test_the_official_package_missing_is_said(folder, monkeypatch, tmp_path):
     settings = '{\\"path\\":[]}'  # without site-packages, by any path
     bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -I "$3" "{settings}" "$5"\n')
     bare.chmod(bare.stat().st_mode | stat.S_IEXEC)
-    monkeypatch.setattr(client.sys, "executable", str(bare))
+    monkeypatch.setattr(process.sys, "executable", str(bare))
     task = Bfcl(data=str(folder), category="simple")
     row = row_of(task, "simple")
     with pytest.raises(GearError, match=r"pip install --no-deps bfcl-eval==2025\.8\.6"):

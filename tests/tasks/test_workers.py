@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from gear_rl.errors import GearError
-from gear_rl.tasks.workers.client import Died, Overran, Workers
+from gear_rl.tasks.workers.client import Workers
+from gear_rl.tasks.workers.process import Died, Overran
 
 SCRIPT = Path(__file__).parents[1] / "helpers" / "hostile_worker.py"
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the system-call filter is Linux's")

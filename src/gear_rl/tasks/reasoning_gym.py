@@ -14,8 +14,8 @@ from gear_rl.chat.hints import DEFAULT_TEMPLATE
 from gear_rl.errors import GearError, unknown_name
 from gear_rl.tasks.base import Row, SingleTurn, Verdict
 from gear_rl.tasks.maths.answers import after_thought
-from gear_rl.tasks.workers.client import Trouble
 from gear_rl.tasks.workers.judging import Judge
+from gear_rl.tasks.workers.process import Trouble
 
 INSTRUCTION = "Think first, then give your final answer between <answer> and </answer>."
 STRIDE = 10**6

@@ -70,7 +70,9 @@ def install() -> None:
         if caller in TRUSTED:
             return _eval(source, names, local)
         by_sympy = caller == "sympy.parsing.sympy_parser"  # the only judge that passes names along
-        if not any(source is code for code in approved):
+        if any(source is code for code in approved):
+            approved[:] = [code for code in approved if code is not source]
+        else:
             source = _compile(check(source, (local or {}) if by_sympy else None), "<answer>", "eval")
         return _eval(source, {**names, **(local or {}), "__builtins__": {}} if by_sympy else {"__builtins__": {}})
 
@@ -79,7 +81,7 @@ def install() -> None:
             raise Refused("exec")
         _exec(source, *rest, **more)
 
-    builtins.eval, builtins.exec, builtins.compile = guarded_eval, guarded_exec, guarded_compile  # type: ignore[assignment]
+    builtins.eval, builtins.exec, builtins.compile = guarded_eval, guarded_exec, guarded_compile
 
 
 def _caller() -> str:
@@ -201,7 +203,7 @@ def _at_most(node: ast.AST, bits: int) -> int:
         node = node.operand
     if isinstance(node, ast.Call) and len(node.args) == 1 and getattr(node.func, "id", "") in ("Integer", "Float"):
         node = node.args[0]
-    if isinstance(node, ast.Constant) and not isinstance(node.value, bool):
-        with contextlib.suppress(TypeError, ValueError, OverflowError):  # no number after all, or an endless one
+    if isinstance(node, ast.Constant) and isinstance(node.value, (int, float, str)):
+        with contextlib.suppress(ValueError, OverflowError):  # no number after all, or an endless one
             return max(1, math.ceil(abs(float(node.value))))
     return 2 ** min(bits, 64)

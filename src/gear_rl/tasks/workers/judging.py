@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from gear_rl.errors import GearError
-from gear_rl.tasks.workers.client import Trouble, Workers
+from gear_rl.tasks.workers.client import Workers
+from gear_rl.tasks.workers.process import Trouble
 
 SECONDS = 5.0
 """Per answer. math-verify takes about 3 ms on an ordinary one."""

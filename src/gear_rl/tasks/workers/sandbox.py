@@ -52,10 +52,14 @@ class Apart:
         self.libc = self.syscalls.prepare()
         self.deadline = 0.0
         self.ended: list[int] = []
+        """Forks that were killed, and may not be gone yet."""
+        self.guarded_here = False
 
     def guard_here(self) -> None:
         """Limit `eval` in the long-lived process too, before it reads a benchmark's data."""
-        self.expressions.install()
+        if not self.guarded_here:
+            self.expressions.install()
+            self.guarded_here = True
 
     def __call__(self, function: Callable[..., Any], *arguments: Any) -> Any:
         seconds = self.deadline - time.monotonic()

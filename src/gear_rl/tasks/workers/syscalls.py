@@ -41,8 +41,9 @@ def _instructions(machine: str) -> list[tuple[int, int, int, int]]:
     writing = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
     code = [(_LOAD, 0, 0, 4), (_IF_EQUAL, 1, 0, architecture), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, 0)]
     for numbers in _ALLOWED.values():
-        if numbers[column] is not None:
-            code += [(_IF_EQUAL, 0, 1, numbers[column]), (_RETURN, 0, 0, _ALLOW)]
+        number = numbers[column]
+        if number is not None:
+            code += [(_IF_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ALLOW)]
     code += [(_IF_EQUAL, 1, 0, openat), (_RETURN, 0, 0, _FORBID), (_LOAD, 0, 0, 32)]
     return [*code, (_IF_ANY_BIT, 0, 1, writing), (_RETURN, 0, 0, _FORBID), (_RETURN, 0, 0, _ALLOW)]
 

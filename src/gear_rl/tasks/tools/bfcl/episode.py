@@ -10,7 +10,7 @@ from gear_rl.chat.tool_calls import ToolCall, Turn, read_turn
 from gear_rl.tasks.base import Row
 from gear_rl.tasks.tools.bfcl.calls import executable
 from gear_rl.tasks.tools.bfcl.checker import OfficialChecker
-from gear_rl.tasks.workers.client import Trouble
+from gear_rl.tasks.workers.process import Trouble
 
 MOST_STEPS = 20
 """Steps with calls in one user turn; the official runner ends the dialogue, failed, at the next one."""

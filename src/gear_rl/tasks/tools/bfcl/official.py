@@ -104,6 +104,6 @@ def start() -> Any:
         kind = request.pop("kind")
         if kind == "turns":
             return leading_turns(apart, **request)
-        return apart(partial({"ast": ast, "step": step}[kind], **request))
+        return apart(partial(ast if kind == "ast" else step, **request))
 
     return handle

@@ -25,7 +25,7 @@ from gear_rl.tasks.tools.bfcl.data import (
 )
 from gear_rl.tasks.tools.bfcl.episode import MOST_STEPS, BfclEpisode
 from gear_rl.tasks.upstream import check_share, data_folder, split_rows
-from gear_rl.tasks.workers.client import Trouble
+from gear_rl.tasks.workers.process import Trouble
 
 REWARDS = ("verdict", "turns")
 DONE = "That is done."
