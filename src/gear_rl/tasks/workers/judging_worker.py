@@ -8,6 +8,14 @@ import logging
 from functools import lru_cache
 from typing import Any
 
+FAMILIAR = (
+    "12", "3.5", "1{,}234", r"\frac{1}{2}", r"\dfrac{3\pi}{4}", r"2\sqrt{3}", r"\frac{1+\sqrt{5}}{2}", "x^2+2x-1",
+    "x=2y+5", r"(1,-\frac{2}{3})", r"[0,\infty)", r"(-\infty,2)\cup(3,5]", r"\{1,2,3\}",
+    r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"\text{even}", r"50\%", r"90^\circ", "3!", "2^{10}", "e^{2x}",
+    r"\log_2 8", r"\ln x", r"\sin\frac{\pi}{6}", "3+4i", r"x\le 3", "1<x<2", r"\binom{5}{2}", "|x-1|", "1/3",
+)  # fmt: skip
+"""LaTeX as answers are written."""
+
 
 def start(kind: str) -> Any:
     logging.disable(logging.CRITICAL)
@@ -31,9 +39,10 @@ def math_judge() -> Any:
         apart.guard_here()
         return {"score": apart(score, parsed_gold(request["gold"]), request["answer"], request["boxed"])}
 
-    for gold, answer in ((r"\frac{1}{2}", "0.5"), ("x^2+1", "1+x*x"), ("(1,2)", "3"), (r"\{1,2\}", r"\sqrt{2}")):
-        score(boxed(gold), answer, True)  # what it loads when first needed is there in every fork
-        score(boxed(gold), f"It is {answer}.", False)
+    # What is loaded or learnt when first needed (the LaTeX parser builds its tables as it reads) is there in every fork.
+    for text in FAMILIAR:
+        score(boxed(text), f"{text}+0", True)
+        score(boxed(text), f"It is ${text}$.", False)
     return handle
 
 
