@@ -141,6 +141,35 @@ def test_a_worker_that_is_killed_or_stopped_is_replaced(workers):
     clean(workers)
 
 
+@linux
+def test_a_fork_ends_with_its_worker(workers):
+    clean(workers)
+    worker = workers._all[0].process.pid
+
+    def runs(pid):
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        except OSError:
+            return False
+
+    def forks():
+        return [pid for pid in Path(f"/proc/{worker}/task/{worker}/children").read_text().split() if runs(pid)]
+
+    with ThreadPoolExecutor(1) as threads:
+        asked = threads.submit(run, workers, "import time; time.sleep(60)", 30.0)
+        for _ in range(100):
+            time.sleep(0.05)
+            if running := forks():
+                break
+        time.sleep(0.3)
+        os.kill(worker, signal.SIGKILL)
+        with pytest.raises(Died):
+            asked.result(10)
+    time.sleep(0.5)
+    assert running and not any(runs(pid) for pid in running)
+    clean(workers)
+
+
 def test_threads_and_forks_of_ours(workers):
     several = Workers(SCRIPT, guarded=False, processes=2)
     with ThreadPoolExecutor(4) as threads:
