@@ -12,7 +12,7 @@ import torch
 from gear_rl.errors import GearError
 from gear_rl.sampling import graph_decoding
 from gear_rl.sampling import play as agent
-from gear_rl.sampling.decoding import MOST_WORDS, Decoder
+from gear_rl.sampling.decoding import MOST_TOKENS, Decoder
 from gear_rl.sampling.graph_decoding import GraphDecoder
 from gear_rl.sampling.play import play
 from gear_rl.tasks.base import Task, Verdict
@@ -73,7 +73,7 @@ def test_rollouts_out_of_step_say_what_they_say_alone(speaker):
     assert together == [played(speaker, [row])[0] for row in rows]
     answers = [len(run) for _, mask, _, _ in together for run in "".join(map(str, mask)).split("1")]
     turns = [len(run) for _, mask, _, _ in together for run in "".join(map(str, mask)).split("0") if run]
-    assert max(answers) > 3 * MOST_WORDS and len(set(turns)) > 3, "else this tests nothing"
+    assert max(answers) > 3 * MOST_TOKENS and len(set(turns)) > 3, "else this tests nothing"
 
 
 @pytest.mark.parametrize("room", [8, 24, 512])
@@ -151,7 +151,7 @@ def test_recorded_forwards_are_the_same_forwards(speaker):
             ids = [[dice.randrange(5, 40) for _ in range(max(1, width - dice.randrange(3)))] for _ in range(6)]
             assert torch.allclose(fast.read(ids), slow.read(ids), atol=1e-3), step
     model.to("cpu")
-    assert fast.plain is False and set(fast._recorded) <= {1, MOST_WORDS}
+    assert fast.plain is False and set(fast._recorded) <= {1, MOST_TOKENS}
 
 
 def test_weights_that_are_no_numbers_are_said(speaker):

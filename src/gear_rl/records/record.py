@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
-from torch import Tensor
 
 from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.errors import GearError
+from gear_rl.scoring.padding import padded
 from gear_rl.records.recorded import RecordedRollout, are_counts, checked, parse_line
 
 SCHEMA, VERSION = "gear_rl.rollouts", 1
@@ -273,11 +273,6 @@ def to_rollouts(lines: Iterable[RecordedRollout], *, from_rewards: bool = False)
     lines = list(lines)
     if not lines:
         raise GearError("no rollouts in the record.")
-    longest = max(1, *(len(line.token_ids) for line in lines))
-
-    def padded(rows: Iterable[Sequence[float | None]], dtype: torch.dtype) -> Tensor:
-        return torch.tensor([[0 if x is None else x for x in r] + [0] * (longest - len(r)) for r in rows], dtype=dtype)
-
     names = dict.fromkeys(chain.from_iterable(line.signals for line in lines))
     for i, line in enumerate(lines):
         if missing := [name for name in names if name not in line.signals]:
@@ -285,11 +280,13 @@ def to_rollouts(lines: Iterable[RecordedRollout], *, from_rewards: bool = False)
     number = {key: n for n, key in enumerate(dict.fromkeys((line.step, line.group) for line in lines))}
     given = [line.group_advantage for line in lines]
     return Rollouts(
-        action_mask=padded((line.action_mask for line in lines), torch.bool),
+        action_mask=padded([line.action_mask for line in lines], torch.bool),
         rewards=torch.tensor([line.reward for line in lines], dtype=torch.float32),
         group_ids=torch.tensor([number[line.step, line.group] for line in lines]),
-        turn_ids=padded((line.turns for line in lines), torch.long),
+        turn_ids=padded([line.turns for line in lines]),
         advantages=None if from_rewards or None in given else torch.tensor(given, dtype=torch.float32),
-        token_ids=padded((line.token_ids for line in lines), torch.long),
-        signals={name: padded((line.signals[name] for line in lines), torch.float32) for name in names},
+        token_ids=padded([line.token_ids for line in lines]),
+        signals={
+            name: padded([[0.0 if x is None else x for x in line.signals[name]] for line in lines], torch.float32) for name in names
+        },
     )
