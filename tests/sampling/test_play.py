@@ -38,10 +38,10 @@ class Chatty(Task):
 
 class Answers:
     def __init__(self, id):
-        self.dice = random.Random(id)
+        self.rng = random.Random(id)
 
     def reply(self, turn):
-        return " ".join(self.dice.choices(GAUGE, k=self.dice.randint(1, 30)))
+        return " ".join(self.rng.choices(GAUGE, k=self.rng.randint(1, 30)))
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def speaker():
 
 def played(speaker, rows):
     model, tokenizer = speaker
-    rollouts = play(model, tokenizer, Chatty(), rows, dice=[random.Random(row["id"]) for row in rows])
+    rollouts = play(model, tokenizer, Chatty(), rows, rngs=[random.Random(row["id"]) for row in rows])
     return [(one.completion_ids, one.action_mask, one.turns, one.cut_off) for one in rollouts]
 
 
@@ -144,11 +144,11 @@ def test_recorded_forwards_are_the_same_forwards(speaker):
     model, _ = speaker
     model = model.to("cuda")
     fast, slow = GraphDecoder(model, room=16), Decoder(model)
-    dice = random.Random(0)
+    rngs = random.Random(0)
     with torch.no_grad():
         for step in range(60):
-            width = 9 if step == 0 else dice.choice([1, 1, 1, 5, 8, 20])
-            ids = [[dice.randrange(5, 40) for _ in range(max(1, width - dice.randrange(3)))] for _ in range(6)]
+            width = 9 if step == 0 else rngs.choice([1, 1, 1, 5, 8, 20])
+            ids = [[rngs.randrange(5, 40) for _ in range(max(1, width - rngs.randrange(3)))] for _ in range(6)]
             assert torch.allclose(fast.read(ids), slow.read(ids), atol=1e-3), step
     model.to("cpu")
     assert fast.plain is False and set(fast._recorded) <= {1, MOST_TOKENS}

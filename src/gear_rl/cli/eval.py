@@ -176,10 +176,9 @@ def _say(line: str) -> None:
 
 def _player(args: argparse.Namespace, model: str, chat: dict[str, Any]) -> tuple[Player, dict[str, Any]]:
     """Who plays, and what of it belongs to the settings that a result folder must not mix."""
-    from gear_rl.sampling.players import EndpointPlayer, LocalPlayer
-
     if args.endpoint:
         from gear_rl.chat.endpoint import Endpoint
+        from gear_rl.sampling.endpoint_player import EndpointPlayer
 
         key = None
         if args.api_key_env:
@@ -192,6 +191,7 @@ def _player(args: argparse.Namespace, model: str, chat: dict[str, Any]) -> tuple
 
     from gear_rl.evaluation.result_folder import fingerprint_of_model
     from gear_rl.models import choose_device, load_model
+    from gear_rl.sampling.players import LocalPlayer
 
     loaded, tokenizer = load_model(model, choose_device(args.device), args.dtype)
     loaded.eval()

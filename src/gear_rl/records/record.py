@@ -8,7 +8,6 @@ The file only grows, line by line: a killed run leaves at most its last line tor
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -20,8 +19,9 @@ import torch
 from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.errors import GearError
-from gear_rl.scoring.padding import padded
+from gear_rl.files import LineFile
 from gear_rl.records.recorded import RecordedRollout, are_counts, checked, parse_line
+from gear_rl.scoring.padding import padded
 
 SCHEMA, VERSION = "gear_rl.rollouts", 1
 LONGEST_LINE = 256 * 2**20
@@ -45,8 +45,7 @@ class RecordWriter:
 
     def __init__(self, path: str | Path, header: Mapping[str, Any]) -> None:
         self.path = Path(path)
-        # Unbuffered: what `write` has returned from survives a kill, and nothing is left to fail again on close.
-        self._file: BinaryIO = open(self.path, "ab", buffering=0)  # noqa: SIM115
+        self._file = LineFile(self.path)
         self._step, self._groups_of_step = -1, 0
         try:
             self._begin_or_go_on(_to_line({"schema": SCHEMA, "version": VERSION, **header}))
@@ -60,14 +59,14 @@ class RecordWriter:
             first = file.readline(len(header))
             if header.startswith(first) and not first.endswith(b"\n"):  # new, or killed within the header
                 self._file.truncate(0)
-                self._append(header)
+                self._file.append(header)
                 return
             file.seek(0)
             found, wanted = _read_header(self.path, file), json.loads(header)
         if found != wanted:
             differing = sorted(key for key in {*found, *wanted} if found.get(key) != wanted.get(key))
             raise GearError(f"{self.path} is the record of another run: its {', '.join(differing)} differ.")
-        self._drop_torn_line()
+        self._file.drop_torn_line()
 
     def write(
         self,
@@ -118,7 +117,7 @@ class RecordWriter:
                 advantages=[_short(x) for x in lists["advantages"][i][:n]],
             )
             lines.append(_to_line(vars(line)))
-        self._append(b"".join(lines))
+        self._file.append(b"".join(lines))
         self._groups_of_step = max(groups) + 1
 
     def truncate_after(self, step: int) -> None:
@@ -147,31 +146,6 @@ class RecordWriter:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _append(self, data: bytes) -> None:
-        before = self._file.seek(0, os.SEEK_END)
-        left = memoryview(data)
-        try:
-            while left:
-                left = left[self._file.write(left) :]
-        except BaseException as error:  # a full disk, or Ctrl-C: leave no half line behind
-            self._file.truncate(before)
-            if isinstance(error, OSError):
-                error.filename = str(self.path)  # Python leaves it out of a failed write
-            raise
-
-    def _drop_torn_line(self) -> None:
-        end = self._file.seek(0, os.SEEK_END)
-        with open(self.path, "rb") as file:
-            start = end
-            while start > 0:
-                start = max(0, start - 2**20)
-                file.seek(start)
-                newline = file.read(min(2**20, end - start)).rfind(b"\n")
-                if newline >= 0:
-                    start += newline + 1
-                    break
-        self._file.truncate(start)
 
 
 def _as_lists(rollouts: Rollouts, credit: Credit) -> dict[str, Any]:
@@ -287,6 +261,7 @@ def to_rollouts(lines: Iterable[RecordedRollout], *, from_rewards: bool = False)
         advantages=None if from_rewards or None in given else torch.tensor(given, dtype=torch.float32),
         token_ids=padded([line.token_ids for line in lines]),
         signals={
-            name: padded([[0.0 if x is None else x for x in line.signals[name]] for line in lines], torch.float32) for name in names
+            name: padded([[0 if x is None else x for x in line.signals[name]] for line in lines], torch.float32)
+            for name in names
         },
     )

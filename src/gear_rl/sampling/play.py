@@ -108,7 +108,9 @@ def play(
             name = row.get("id", "a row")
             raise GearError(f"{name}: its prompt of {len(ids)} tokens does not fit the model's context of {room}.")
     each: Sequence[random.Random | None] = rngs or [None] * len(rows)
-    rollouts = [_Rollout(Played(ids), task.episode(row), rng) for ids, row, rng in zip(opening, rows, each, strict=True)]
+    rollouts = [
+        _Rollout(Played(ids), task.episode(row), rng) for ids, row, rng in zip(opening, rows, each, strict=True)
+    ]
     for rollout in rollouts:
         rollout.played.episode = rollout.episode
     played, ends, decoder = [r.played for r in rollouts], end_tokens(model, tokenizer), decoder_for(model)
