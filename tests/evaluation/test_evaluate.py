@@ -7,13 +7,14 @@ from typing import ClassVar
 import pytest
 import torch
 from chat_server import message, serving
+from out_of_memory import limit_batch
 
 from gear_rl.chat.endpoint import Endpoint
 from gear_rl.chat.tool_calls import read_turn
 from gear_rl.cli.eval_report import show_check
 from gear_rl.cli.main import main
 from gear_rl.errors import GearError
-from gear_rl.evaluation.evaluate import evaluate, plan, with_ids
+from gear_rl.evaluation.evaluate import evaluate, evaluate_model, key_of, plan, with_ids
 from gear_rl.evaluation.result_folder import ResultFolder
 from gear_rl.evaluation.task_check import check_split
 from gear_rl.sampling.endpoint_player import EndpointPlayer, converse
@@ -69,17 +70,17 @@ def test_interrupted_and_resumed_gives_the_same_samples(tmp_path, workshop, mode
 
 
 def test_sampling_follows_the_model(workshop, model_and_tokenizer):
-    """A rollout by its own dice has the distribution that torch's sampler gives: same mean reward, same first words."""
+    """Sampling by a generator per row gives the distribution that torch's sampler gives."""
     from gear_rl.sampling.play import play
 
     model, tokenizer = model_and_tokenizer
     row = workshop.rows("test", 1)[0]
     torch.manual_seed(0)
     plain = play(model, tokenizer, workshop, [row] * 600)
-    dice = play(model, tokenizer, workshop, [row] * 600, rngs=[random.Random(i) for i in range(600)])
+    per_row = play(model, tokenizer, workshop, [row] * 600, rngs=[random.Random(i) for i in range(600)])
     counts = [
         {t: sum(p.turns[0] == t for p in played) / 600 for t in {p.turns[0] for p in played}}
-        for played in (plain, dice)
+        for played in (plain, per_row)
     ]
     distance = sum(abs(counts[0].get(t, 0) - counts[1].get(t, 0)) for t in counts[0].keys() | counts[1].keys()) / 2
     assert distance < 0.12, "total variation of the first turn; two samples of 600 differ by about 0.05"
@@ -97,17 +98,36 @@ def test_top_p_keeps_the_likeliest(workshop, model_and_tokenizer):
 
 
 def test_memory_that_runs_out_halves_the_batch(workshop, model_and_tokenizer, jobs, monkeypatch):
-    player, sizes = LocalPlayer(*model_and_tokenizer, {}, 2**17), []
-    real = LocalPlayer._batch
+    """The error comes from a forward in the middle of the rollouts; the samples are those of a large device."""
+    whole = {key_of(s): s for s in LocalPlayer(*model_and_tokenizer).play(workshop, jobs)}
+    sizes = limit_batch(monkeypatch, 10)
+    player = LocalPlayer(*model_and_tokenizer)
+    assert {key_of(s): s for s in player.play(workshop, jobs)} == whole and len(whole) == 72
+    assert sizes[:4] == [48, 24, 12, 6] and max(sizes[4:]) < 10
 
-    def small(self, task, part, replies):
-        sizes.append(len(part))
-        if len(part) > 10:
-            raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate")
-        return real(self, task, part, replies)
 
-    monkeypatch.setattr(LocalPlayer, "_batch", small)
-    assert len(list(player.play(workshop, jobs))) == 72 and sizes[:4] == [48, 24, 12, 6]
+def test_one_rollout_that_does_not_fit_is_an_error(workshop, model_and_tokenizer, jobs, monkeypatch):
+    limit_batch(monkeypatch, 0)
+    with pytest.raises(torch.OutOfMemoryError):
+        list(LocalPlayer(*model_and_tokenizer).play(workshop, jobs))
+
+
+def test_a_model_in_memory_is_scored_as_gear_eval_does(workshop, model_and_tokenizer, jobs, tmp_path, monkeypatch):
+    """Training's evaluation: the same samples and scores, in any batch; the model's mode and torch's state are kept."""
+    model, tokenizer = model_and_tokenizer
+    rows = workshop.rows("test", 24)
+    model.train()
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    scores = evaluate_model(model, tokenizer, workshop, rows)
+    assert torch.equal(torch.get_rng_state(), before) and model.training
+    model.eval()
+    once = plan(workshop, with_ids(rows, "test"), samples=1, greedy=True)
+    summary = evaluate(LocalPlayer(model, tokenizer, batch_tokens=500), workshop, once, ResultFolder(tmp_path / "r", {}))
+    for how in ("sampled", "greedy"):
+        assert scores[how] == {name: summary[how][name] for name in ("reward", "success", "success_interval", "n")}
+    sizes = limit_batch(monkeypatch, 5)
+    assert evaluate_model(model, tokenizer, workshop, rows) == scores and sizes[:3] == [24, 12, 6]
 
 
 def test_a_prompt_that_does_not_fit_is_refused(model_and_tokenizer, tmp_path):
