@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from gear_rl.assignment.padding import padded
+from gear_rl.scoring.padding import padded
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.chat.assistant_tokens import Conversation, ConversationTokens
 from gear_rl.chat.hints import hinted_prompt

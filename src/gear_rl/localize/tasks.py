@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from gear_rl.assignment.padding import padded
+from gear_rl.scoring.padding import padded
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.chat.hints import hinted_prompt
 from gear_rl.chat.messages import Prompt

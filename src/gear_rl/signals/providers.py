@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gear_rl.assignment.padding import padded
+from gear_rl.scoring.padding import padded
 from gear_rl.assignment.signals import SIGNALS, find_signal, how_to_get
 from gear_rl.errors import GearError
 from gear_rl.scoring import answer_logprob, scorer
@@ -102,7 +102,7 @@ def from_task(sampled: Sampled, sources: Sources) -> dict[str, Tensor]:
                 raise GearError(
                     f"token_signals: {name!r} has {len(row)} values for the {len(ids)} tokens of rollout {i}."
                 )
-        signals[name] = padded(rows, torch.float32, width).to(sampled.action_mask.device)
+        signals[name] = padded(rows, torch.float32, sampled.action_mask.device, width=width)
     return signals
 
 
