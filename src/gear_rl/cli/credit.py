@@ -134,31 +134,30 @@ def from_transcripts(
             told = time.monotonic()
             print(f"{done}/{len(rows)} transcripts", file=sys.stderr, flush=True)
 
-    with replacing(out) as scratch:
-        with RecordWriter(scratch, facts) as writer:
-            for scored, credited_rows in credited(
-                rows,
-                chosen,
-                model,
-                tokenizer,
-                name=args.model,
-                hint_template=template,
-                temperature=temperature,
-                from_rewards=args.from_rewards,
-                chat=chat,
-                say=say,
-            ):
-                token_texts = write_scored(writer, scored, tokenizer, [row.success for row in credited_rows])
-                actions, before = scored.rollouts.actions, METHODS["grpo"]().assign(scored.rollouts).advantages
-                turns = actions.unpack(actions.turn_starts.cumsum(1))
-                for i, texts in enumerate(token_texts):
-                    summary.add(
-                        scored.rollouts.action_mask[i].tolist(),
-                        turns[i].tolist(),
-                        texts,
-                        before[i].tolist(),
-                        scored.credit.advantages[i].tolist(),
-                    )
+    with replacing(out) as scratch, RecordWriter(scratch, facts) as writer:
+        for scored, credited_rows in credited(
+            rows,
+            chosen,
+            model,
+            tokenizer,
+            name=args.model,
+            hint_template=template,
+            temperature=temperature,
+            from_rewards=args.from_rewards,
+            chat=chat,
+            say=say,
+        ):
+            token_texts = write_scored(writer, scored, tokenizer, [row.success for row in credited_rows])
+            actions, before = scored.rollouts.actions, METHODS["grpo"]().assign(scored.rollouts).advantages
+            turns = actions.unpack(actions.turn_starts.cumsum(1))
+            for i, texts in enumerate(token_texts):
+                summary.add(
+                    scored.rollouts.action_mask[i].tolist(),
+                    turns[i].tolist(),
+                    texts,
+                    before[i].tolist(),
+                    scored.credit.advantages[i].tolist(),
+                )
     print(summary.text())
     print(f"\nwritten to {out}")
     return 0

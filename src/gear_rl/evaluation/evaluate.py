@@ -3,7 +3,8 @@
     rows ──plan──► jobs ──player──► judged samples ──summarise──► scores
 
 `gear eval` and training's evaluation before and after are the same `evaluate`. Every sample has random numbers of its own,
-so an evaluation may be cut into other batches, when it resumes or when memory runs out.
+so an evaluation may be cut into other batches when it resumes or when memory runs out. Up to rounding the samples are then
+the same (`sampling.play`); they are always samples of the same model.
 """
 
 from __future__ import annotations

@@ -97,8 +97,8 @@ def play(
     `replies` carries tokenised replies from one call to the next. `chat`: settings of the chat template.
 
     Randomness: `generator`, or else torch's global state, one draw per forward for the whole batch. With `rngs`, one per
-    row, a row's random numbers do not depend on the batch. Its tokens then depend on the batch only through rounding: a
-    batch of another shape may run another kernel, and a sample at the very edge between two tokens may then differ."""
+    row, a row's random numbers do not depend on the batch. Its logits still do, by rounding: a batch of another shape may run
+    another kernel. In float32 that changes a token now and then, in 16 bits many (docs/evaluation.md has counts)."""
     replies = replies or Replies(tokenizer, **(chat or {}))
     tools = [tools_of(task, row) for row in rows]
     opening = tokenized_prompts(tokenizer, prompts or [row["prompt"] for row in rows], tools, **(chat or {}))
