@@ -2,7 +2,7 @@
 
 Line 1 is a header, `{"schema": "gear_rl.rollouts", "version": 1, "method": ..., ...}`; every later line is one rollout,
 in the order of training. Lists hold one entry per token of the completion. Floats keep six significant digits.
-The file only grows, line by line: a killed run leaves at most its last line torn, and `RecordWriter` drops that one.
+The file only grows, line by line: a killed run leaves at most its last line torn, which `RecordWriter` drops.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gear_rl.scoring.padding import padded
 
 SCHEMA, VERSION = "gear_rl.rollouts", 1
 LONGEST_LINE = 256 * 2**20
-"""Bytes. Far above any rollout (about 100 per token), far below what a hostile file could make us hold."""
+"""Bytes. Far above any rollout (about 100 per token), and a bound on what a hostile file can make us read."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class Record:
 
 # ---------------------------------------------------------------------------------------------------- writing
 class RecordWriter:
-    """Appends to the record at `path`, which is begun with `header` if it is not there yet.
+    """Appends to the record at `path`. A new one starts with `header`.
 
-    An existing record is gone on with, if its header says the same; a last line torn by a kill is dropped.
+    An existing record is continued if its header is the same; a last line torn by a kill is dropped.
     """
 
     def __init__(self, path: str | Path, header: Mapping[str, Any]) -> None:
@@ -48,13 +48,13 @@ class RecordWriter:
         self._file = LineFile(self.path)
         self._step, self._groups_of_step = -1, 0
         try:
-            self._begin_or_go_on(_to_line({"schema": SCHEMA, "version": VERSION, **header}))
+            self._start_or_continue(_to_line({"schema": SCHEMA, "version": VERSION, **header}))
         except BaseException:
             self._file.close()
             raise
 
-    def _begin_or_go_on(self, header: bytes) -> None:
-        """Nothing is cut off before it is clear that the file is ours."""
+    def _start_or_continue(self, header: bytes) -> None:
+        """Truncates nothing before the header has shown that the file is ours."""
         with open(self.path, "rb") as file:
             first = file.readline(len(header))
             if header.startswith(first) and not first.endswith(b"\n"):  # new, or killed within the header
@@ -170,7 +170,7 @@ def _short(x: float) -> float:
 
 
 def _to_line(content: Mapping[str, Any]) -> bytes:
-    # ASCII escapes, because model output may hold lone surrogates and Unicode line ends. NaN is not JSON: refused.
+    # ASCII escapes, because model output may have lone surrogates and Unicode line ends. NaN is not JSON and raises.
     return json.dumps(content, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"
 
 
@@ -208,7 +208,7 @@ def _read_header(path: Path, file: BinaryIO) -> dict[str, Any]:
     except ValueError:
         header = None
     if not isinstance(header, dict) or header.get("schema") != SCHEMA:
-        raise GearError(f"{path} is not a record of rollouts: its first line is no {SCHEMA!r} header.")
+        raise GearError(f"{path} is not a record of rollouts: its first line is not a {SCHEMA!r} header.")
     version = header.get("version")
     if version != VERSION:
         raise GearError(f"{path} is a record of version {version!r}; this gear_rl reads version {VERSION}.")
@@ -241,7 +241,7 @@ def _read_lines(path: Path, file: BinaryIO, tolerate_torn_end: bool = False) -> 
 def to_rollouts(lines: Iterable[RecordedRollout], *, from_rewards: bool = False) -> Rollouts:
     """Recorded rollouts as the padded tensors that a method reads: (B,), and (B, T) with T the longest completion.
 
-    The engine's group advantages come along, as in training; `from_rewards=True` leaves them out, so that a method
+    Includes the engine's group advantages, as in training; `from_rewards=True` leaves them out, so that a method
     computes its own. Rollouts of several steps may be given: a group is a group of one step.
     """
     lines = list(lines)

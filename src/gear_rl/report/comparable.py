@@ -50,7 +50,7 @@ class SameProblems:
             raise _refusal(self.first, other, where)
         return True
 
-    def refuse_strangers(self, other: Source, shared: int) -> None:
+    def refuse_without_overlap(self, other: Source, shared: int) -> None:
         if not shared:
             raise _refusal(self.first, other, "recorded steps: no step and group is in both")
 
