@@ -26,6 +26,7 @@ endif
 lint: $(READY)
 	$(BIN)/ruff check src tests benchmarks examples
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo --no-cache
 
 # Every method to its end on the embedded task: about a minute and a half each.
 nightly: $(READY)

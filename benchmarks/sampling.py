@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from small_model import random_model
 
-from gear_rl.sampling.decoding import MOST_WORDS, Decoder
+from gear_rl.sampling.decoding import MOST_TOKENS, Decoder
 from gear_rl.sampling.graph_decoding import GraphDecoder
 
 ON_GPU = torch.cuda.is_available()
@@ -90,7 +90,7 @@ def main() -> None:
         row: dict[str, Any] = {"rows": rows, "prompt": prompt, "generate": generated(model, rows, prompt)}
         row["growing"] = read(Decoder(model), rows, prompt, 1)
         row["recorded"] = read(GraphDecoder(model, graphs=ON_GPU), rows, prompt, 1)
-        row["words"] = read(GraphDecoder(model, graphs=ON_GPU), rows, prompt, MOST_WORDS)
+        row["words"] = read(GraphDecoder(model, graphs=ON_GPU), rows, prompt, MOST_TOKENS)
         results.append(row)
         print(
             f"{rows} x {prompt}: " + "  ".join(f"{k} {v['median']} ms" for k, v in row.items() if isinstance(v, dict))

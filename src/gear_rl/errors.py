@@ -1,4 +1,4 @@
-"""The one exception a user is meant to read: it names what is wrong, where, and what to do about it."""
+"""The exception that a user is meant to read, and text that is safe to print."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class GearError(ValueError):
-    """Bad input. The command line prints the message and leaves with exit code 2, without a traceback."""
+    """Bad input: what is wrong, where, and what to do. The command line prints it and exits with code 2, no traceback."""
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> GearError:
@@ -16,3 +16,8 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> GearError:
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     guess = f" Did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
     return GearError(f"unknown {kind} {name!r}.{guess} Known: {', '.join(known)}.")
+
+
+def printable(text: str, instead: str = "?") -> str:
+    """`text` without control characters and escape sequences: data and model output must not steer a terminal."""
+    return "".join(c if c.isprintable() else instead for c in text)

@@ -1,18 +1,96 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and files that grow by whole lines."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A scratch path to write to. It becomes `path` when the block ends, and is removed if the block raises."""
+    scratch = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        yield scratch
+        with open(scratch, "rb") as file:
+            os.fsync(file.fileno())  # or a power cut could leave the new name without the content
+        os.replace(scratch, path)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """All of it or nothing: a reader never sees half a file."""
+    with replacing(path) as scratch:
+        scratch.write_bytes(content)
+
+
+def write_text(path: Path, text: str) -> None:
+    write_bytes(path, text.encode())
 
 
 def write_json(path: Path, value: Any) -> None:
-    """All of it or nothing: a reader never sees half a file."""
-    scratch = path.with_name(path.name + ".tmp")
-    with open(scratch, "w") as file:
-        json.dump(value, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(scratch, path)
+    write_text(path, json.dumps(value, indent=1))
+
+
+class LineFile:
+    """A file that grows by whole lines. A killed process leaves at most its last line torn: `drop_torn_line` removes it.
+
+    Unbuffered: what `append` has returned from survives a kill, and nothing is left to fail again on `close`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: BinaryIO = open(path, "ab", buffering=0)  # noqa: SIM115  closed by close()
+
+    def append(self, data: bytes) -> None:
+        """All of `data` or nothing, even on a full disk or Ctrl-C."""
+        before = self._file.seek(0, os.SEEK_END)
+        left = memoryview(data)
+        try:
+            while left:
+                left = left[self._file.write(left) :]
+        except BaseException as error:
+            self._file.truncate(before)
+            if isinstance(error, OSError):
+                error.filename = str(self.path)  # Python leaves it out of a failed write
+            raise
+
+    def truncate(self, size: int) -> None:
+        self._file.truncate(size)
+
+    def drop_torn_line(self) -> None:
+        """Cut off what follows the last line end."""
+        end = start = self._file.seek(0, os.SEEK_END)
+        with open(self.path, "rb") as file:
+            while start > 0:
+                start = max(0, start - 2**20)
+                file.seek(start)
+                newline = file.read(min(2**20, end - start)).rfind(b"\n")
+                if newline >= 0:
+                    start += newline + 1
+                    break
+        self._file.truncate(start)
+
+    def lock(self) -> bool:
+        """Keep other processes out until `close`. False: another one holds the lock."""
+        import fcntl  # not on every platform
+
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> LineFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

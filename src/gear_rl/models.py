@@ -1,4 +1,4 @@
-"""Models and tokenizers from a folder or the hub: loading, where they run, and how much they can read."""
+"""Models and tokenizers from a folder or the hub: loading, device and dtype, context length."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from typing import Any
 from gear_rl.errors import GearError
 
 
-def load_model(path: str, device: str) -> tuple[Any, Any]:
-    """Model (float32 on CPU, bfloat16 weights elsewhere only if the checkpoint has them) and tokenizer."""
+def load_model(path: str, device: str, dtype: str = "float32") -> tuple[Any, Any]:
+    """Model and tokenizer. The weights are read in `dtype` (a name of torch's), whatever the checkpoint has.
+
+    Only the weights: rotary frequencies and other computed buffers stay as exact as transformers makes them.
+    """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
 
-    logging.disable_progress_bar()  # "Loading weights", "Writing model shards": noise beside our own progress
+    logging.disable_progress_bar()  # "Loading weights", "Writing model shards"
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
-        model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+        model = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype))
     except (OSError, ValueError) as error:
         raise GearError(f"no model could be loaded from {path!r}: {str(error).splitlines()[0]}") from None
     except Exception as error:  # safetensors raises its own type on a damaged file
@@ -26,7 +29,7 @@ def load_model(path: str, device: str) -> tuple[Any, Any]:
         raise
     if tokenizer.chat_template is None:
         raise GearError(
-            f"the tokenizer in {path!r} has no chat template, and tasks speak in messages. Use an instruct model."
+            f"the tokenizer in {path!r} has no chat template, and tasks are written as messages. Use an instruct model."
         )
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
@@ -35,7 +38,7 @@ def load_model(path: str, device: str) -> tuple[Any, Any]:
 
 
 def choose_device(wanted: str) -> str:
-    """ "auto": a GPU if there is one. A device that torch does not know, or that is not there, is refused."""
+    """ "auto": a GPU if there is one. Raises where torch has no such device."""
     import torch
 
     if wanted == "auto":
@@ -48,7 +51,7 @@ def choose_device(wanted: str) -> str:
 
 
 def find_model(path: str, default: str | None = None) -> str:
-    """The folder to load: "embedded" is the task's own model, a finished run's folder stands for its model."""
+    """The folder to load. "embedded": the task's own model. A finished run's folder: the model in it."""
     if path == "embedded" and default is not None:
         return default
     if (Path(path) / "evaluation.json").is_file() and (Path(path) / "model").is_dir():
@@ -57,7 +60,7 @@ def find_model(path: str, default: str | None = None) -> str:
 
 
 def load_tokenizer(path: str) -> Any:
-    """The tokenizer alone, for what needs no probabilities."""
+    """The tokenizer without the model."""
     from transformers import AutoTokenizer
 
     try:
@@ -70,5 +73,5 @@ def load_tokenizer(path: str) -> Any:
 
 
 def room_of(model_config: Any) -> int:
-    """Tokens that fit the model's context."""
+    """The most tokens that the model can read at once; very large where it has no limit."""
     return getattr(model_config, "max_position_embeddings", None) or 2**62

@@ -6,7 +6,8 @@ import random
 import pytest
 from samples import sample
 
-from gear_rl.evaluation.estimates import mean_interval, pass_all, pass_at, summarise, wilson_interval
+from gear_rl.evaluation.estimates import pass_all, pass_at, summarise
+from gear_rl.evaluation.intervals import mean_interval, wilson_interval
 
 
 def test_pass_at_k_is_the_share_of_all_draws():

@@ -7,16 +7,18 @@ from typing import ClassVar
 import pytest
 import torch
 from chat_server import message, serving
+from out_of_memory import limit_batch
 
 from gear_rl.chat.endpoint import Endpoint
 from gear_rl.chat.tool_calls import read_turn
 from gear_rl.cli.eval_report import show_check
 from gear_rl.cli.main import main
 from gear_rl.errors import GearError
-from gear_rl.evaluation.evaluate import plan, run_evaluation, with_ids
+from gear_rl.evaluation.evaluate import evaluate, evaluate_model, key_of, plan, with_ids
 from gear_rl.evaluation.result_folder import ResultFolder
 from gear_rl.evaluation.task_check import check_split
-from gear_rl.sampling.players import EndpointPlayer, Job, LocalPlayer, converse
+from gear_rl.sampling.endpoint_player import EndpointPlayer, converse
+from gear_rl.sampling.players import Job, LocalPlayer
 from gear_rl.tasks import SingleTurn, Task, Verdict, choose, make_task
 from gear_rl.tasks.workshop.environment import WorkshopEpisode
 from gear_rl.tasks.workshop.world import Order
@@ -49,17 +51,17 @@ def kept(folder):
 def test_interrupted_and_resumed_gives_the_same_samples(tmp_path, workshop, model_and_tokenizer, jobs):
     """Batches differ, a line is torn, and still every sample is what it would have been."""
     whole = ResultFolder(tmp_path / "whole", {"a": 1})
-    summary = run_evaluation(LocalPlayer(*model_and_tokenizer, {}, 2**17), workshop, jobs, whole)
+    summary = evaluate(LocalPlayer(*model_and_tokenizer, {}, 2**17), workshop, jobs, whole)
     assert summary["sampled"]["samples"] == 48 and summary["greedy"]["n"] == 24 and summary["speed"]["tokens"] > 0
     parts = ResultFolder(tmp_path / "parts", {"a": 1})
     with pytest.raises(KeyboardInterrupt):
-        run_evaluation(Stopping(LocalPlayer(*model_and_tokenizer, {}, 700), 17), workshop, jobs, parts)
+        evaluate(Stopping(LocalPlayer(*model_and_tokenizer, {}, 700), 17), workshop, jobs, parts)
     parts.close()
     with open(tmp_path / "parts" / "samples.jsonl", "a") as file:
         file.write('{"id": "test-3", "how": "samp')
     again = ResultFolder(tmp_path / "parts", {"a": 1})
     assert len(again.samples) == 17
-    resumed = run_evaluation(LocalPlayer(*model_and_tokenizer, {}, 300), workshop, jobs, again)
+    resumed = evaluate(LocalPlayer(*model_and_tokenizer, {}, 300), workshop, jobs, again)
     assert kept(again) == kept(whole)
     assert {k: v for k, v in resumed.items() if k != "speed"} == {k: v for k, v in summary.items() if k != "speed"}
     assert resumed["speed"]["samples"] == 72 - 17
@@ -68,17 +70,17 @@ def test_interrupted_and_resumed_gives_the_same_samples(tmp_path, workshop, mode
 
 
 def test_sampling_follows_the_model(workshop, model_and_tokenizer):
-    """A rollout by its own dice has the distribution that torch's sampler gives: same mean reward, same first words."""
+    """Sampling by a generator per row gives the distribution that torch's sampler gives."""
     from gear_rl.sampling.play import play
 
     model, tokenizer = model_and_tokenizer
     row = workshop.rows("test", 1)[0]
     torch.manual_seed(0)
     plain = play(model, tokenizer, workshop, [row] * 600)
-    dice = play(model, tokenizer, workshop, [row] * 600, dice=[random.Random(i) for i in range(600)])
+    per_row = play(model, tokenizer, workshop, [row] * 600, rngs=[random.Random(i) for i in range(600)])
     counts = [
         {t: sum(p.turns[0] == t for p in played) / 600 for t in {p.turns[0] for p in played}}
-        for played in (plain, dice)
+        for played in (plain, per_row)
     ]
     distance = sum(abs(counts[0].get(t, 0) - counts[1].get(t, 0)) for t in counts[0].keys() | counts[1].keys()) / 2
     assert distance < 0.12, "total variation of the first turn; two samples of 600 differ by about 0.05"
@@ -91,22 +93,41 @@ def test_top_p_keeps_the_likeliest(workshop, model_and_tokenizer):
     assert (_nucleus(shares, 0.7) > 0).tolist() == [[True, True, False, False], [False, True, False, False]]
     rows = workshop.rows("test", 20)
     greedy = play(*model_and_tokenizer, workshop, rows, temperature=0.0)
-    nearly = play(*model_and_tokenizer, workshop, rows, top_p=1e-6, dice=[random.Random(0)] * 20)
+    nearly = play(*model_and_tokenizer, workshop, rows, top_p=1e-6, rngs=[random.Random(0)] * 20)
     assert [p.completion_ids for p in greedy] == [p.completion_ids for p in nearly]
 
 
 def test_memory_that_runs_out_halves_the_batch(workshop, model_and_tokenizer, jobs, monkeypatch):
-    player, sizes = LocalPlayer(*model_and_tokenizer, {}, 2**17), []
-    real = LocalPlayer._batch
+    """The error comes from a forward in the middle of the rollouts; the samples are those of a large device."""
+    whole = {key_of(s): s for s in LocalPlayer(*model_and_tokenizer).play(workshop, jobs)}
+    sizes = limit_batch(monkeypatch, 10)
+    player = LocalPlayer(*model_and_tokenizer)
+    assert {key_of(s): s for s in player.play(workshop, jobs)} == whole and len(whole) == 72
+    assert sizes[:4] == [48, 24, 12, 6] and max(sizes[4:]) < 10
 
-    def small(self, task, part, replies):
-        sizes.append(len(part))
-        if len(part) > 10:
-            raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate")
-        return real(self, task, part, replies)
 
-    monkeypatch.setattr(LocalPlayer, "_batch", small)
-    assert len(list(player.play(workshop, jobs))) == 72 and sizes[:4] == [48, 24, 12, 6]
+def test_one_rollout_that_does_not_fit_is_an_error(workshop, model_and_tokenizer, jobs, monkeypatch):
+    limit_batch(monkeypatch, 0)
+    with pytest.raises(torch.OutOfMemoryError):
+        list(LocalPlayer(*model_and_tokenizer).play(workshop, jobs))
+
+
+def test_a_model_in_memory_is_scored_as_gear_eval_does(workshop, model_and_tokenizer, jobs, tmp_path, monkeypatch):
+    """Training's evaluation: the same samples and scores, in any batch; the model's mode and torch's state are kept."""
+    model, tokenizer = model_and_tokenizer
+    rows = workshop.rows("test", 24)
+    model.train()
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    scores = evaluate_model(model, tokenizer, workshop, rows)
+    assert torch.equal(torch.get_rng_state(), before) and model.training
+    model.eval()
+    once = plan(workshop, with_ids(rows, "test"), samples=1, greedy=True)
+    summary = evaluate(LocalPlayer(model, tokenizer, batch_tokens=500), workshop, once, ResultFolder(tmp_path / "r", {}))
+    for how in ("sampled", "greedy"):
+        assert scores[how] == {name: summary[how][name] for name in ("reward", "success", "success_interval", "n")}
+    sizes = limit_batch(monkeypatch, 5)
+    assert evaluate_model(model, tokenizer, workshop, rows) == scores and sizes[:3] == [24, 12, 6]
 
 
 def test_a_prompt_that_does_not_fit_is_refused(model_and_tokenizer, tmp_path):
@@ -163,11 +184,11 @@ def test_one_model_locally_and_through_an_endpoint_says_the_same(tmp_path, model
     task = Dialogues()
     local, remote = ResultFolder(tmp_path / "local", {}), ResultFolder(tmp_path / "remote", {})
     jobs = jobs_of(task)
-    ours = run_evaluation(LocalPlayer(*model_and_tokenizer, {}, 2**17), task, jobs, local)
+    ours = evaluate(LocalPlayer(*model_and_tokenizer, {}, 2**17), task, jobs, local)
     with serving(generated(*model_and_tokenizer)) as server:
         server.trouble = [(503, "warming up", {})]
         player = EndpointPlayer(Endpoint(server.url, "m", first_pause=0.01), {}, concurrency=2)
-        theirs = run_evaluation(player, task, jobs, remote)
+        theirs = evaluate(player, task, jobs, remote)
     marks = ("<end>", "<bot>")
     words = [[(i, [w for w in text.split() if w not in marks]) for _, i, _, text in kept(f)] for f in (local, remote)]
     assert words[0] == words[1] and ours["greedy"]["success"] == theirs["greedy"]["success"]
@@ -248,9 +269,9 @@ def test_an_endpoint_that_fails_keeps_what_was_sampled(tmp_path):
         endpoint = Endpoint(server.url, "m", retries=0, first_pause=0.01)
         server.trouble = [None, None, None, (503, "gone", {})]
         with pytest.raises(GearError, match="gave up after 1 attempts"):
-            run_evaluation(EndpointPlayer(endpoint, {}, 1), task, jobs_of(task), folder)
+            evaluate(EndpointPlayer(endpoint, {}, 1), task, jobs_of(task), folder)
         assert len(folder.samples) == 3
-        summary = run_evaluation(EndpointPlayer(endpoint, {}, 3), task, jobs_of(task), folder)
+        summary = evaluate(EndpointPlayer(endpoint, {}, 3), task, jobs_of(task), folder)
     assert summary["greedy"]["success"] == 1.0 and summary["speed"]["samples"] == 3
     assert summary["speed"]["judged"] == 3 and summary["speed"]["judging_seconds"] > 0
 
@@ -258,7 +279,7 @@ def test_an_endpoint_that_fails_keeps_what_was_sampled(tmp_path):
 def test_seeds_make_endpoint_samples_differ_and_repeat():
     row = {"prompt": [], "id": "a"}
     first, again, other = (Job(row, [], "sampled", k, 1.0, 1.0, 0) for k in (0, 0, 1))
-    assert first.dice.getrandbits(31) == again.dice.getrandbits(31) != other.dice.getrandbits(31)
+    assert first.rng().getrandbits(31) == again.rng().getrandbits(31) != other.rng().getrandbits(31)
 
 
 # ---------------------------------------------------------------------------------------------------- checks

@@ -6,7 +6,7 @@ import pytest
 from samples import sample
 
 from gear_rl.errors import GearError
-from gear_rl.evaluation.evaluate import plan, run_evaluation, with_ids
+from gear_rl.evaluation.evaluate import evaluate, plan, with_ids
 from gear_rl.evaluation.result_folder import ResultFolder
 
 
@@ -16,7 +16,7 @@ def test_settings_are_never_mixed(tmp_path):
         ResultFolder(tmp_path / "r", {"temperature": 1.0, "rows": 3})
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thing").touch()
-    with pytest.raises(GearError, match="no folder of results"):
+    with pytest.raises(GearError, match="not a folder of results"):
         ResultFolder(tmp_path / "other", {})
     with pytest.raises(GearError, match="another gear eval is writing"):
         first = ResultFolder(tmp_path / "r", {"temperature": 0.6, "rows": 3})
@@ -39,7 +39,7 @@ def test_damage_is_named(tmp_path, workshop):
         ResultFolder(tmp_path / "r", {})
     samples.write_text(json.dumps(sample("stranger")) + "\n")
     with pytest.raises(GearError, match="not asked for"):
-        run_evaluation(None, None, jobs, ResultFolder(tmp_path / "r", {}))
+        evaluate(None, None, jobs, ResultFolder(tmp_path / "r", {}))
     (tmp_path / "r" / "settings.json").write_text("{")
     with pytest.raises(GearError, match="damaged"):
         ResultFolder(tmp_path / "r", {})

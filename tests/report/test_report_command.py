@@ -129,7 +129,7 @@ def test_run_folders_with_damaged_parts(folder, fails):
     evaluation.write_text("[1]")
     assert "evaluation.json is damaged" in fails(folder)
     evaluation.write_text('{"before": 3}')
-    assert "'before' holds no scores" in fails(folder)
+    assert "'before' has no scores" in fails(folder)
     evaluation.write_text("{}")
     (folder / "rollouts.jsonl").unlink()
     assert "no rollouts.jsonl" in fails(folder)

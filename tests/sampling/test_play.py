@@ -12,7 +12,7 @@ import torch
 from gear_rl.errors import GearError
 from gear_rl.sampling import graph_decoding
 from gear_rl.sampling import play as agent
-from gear_rl.sampling.decoding import MOST_WORDS, Decoder
+from gear_rl.sampling.decoding import MOST_TOKENS, Decoder
 from gear_rl.sampling.graph_decoding import GraphDecoder
 from gear_rl.sampling.play import play
 from gear_rl.tasks.base import Task, Verdict
@@ -38,10 +38,10 @@ class Chatty(Task):
 
 class Answers:
     def __init__(self, id):
-        self.dice = random.Random(id)
+        self.rng = random.Random(id)
 
     def reply(self, turn):
-        return " ".join(self.dice.choices(GAUGE, k=self.dice.randint(1, 30)))
+        return " ".join(self.rng.choices(GAUGE, k=self.rng.randint(1, 30)))
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def speaker():
 
 def played(speaker, rows):
     model, tokenizer = speaker
-    rollouts = play(model, tokenizer, Chatty(), rows, dice=[random.Random(row["id"]) for row in rows])
+    rollouts = play(model, tokenizer, Chatty(), rows, rngs=[random.Random(row["id"]) for row in rows])
     return [(one.completion_ids, one.action_mask, one.turns, one.cut_off) for one in rollouts]
 
 
@@ -73,7 +73,7 @@ def test_rollouts_out_of_step_say_what_they_say_alone(speaker):
     assert together == [played(speaker, [row])[0] for row in rows]
     answers = [len(run) for _, mask, _, _ in together for run in "".join(map(str, mask)).split("1")]
     turns = [len(run) for _, mask, _, _ in together for run in "".join(map(str, mask)).split("0") if run]
-    assert max(answers) > 3 * MOST_WORDS and len(set(turns)) > 3, "else this tests nothing"
+    assert max(answers) > 3 * MOST_TOKENS and len(set(turns)) > 3, "else this tests nothing"
 
 
 @pytest.mark.parametrize("room", [8, 24, 512])
@@ -144,14 +144,14 @@ def test_recorded_forwards_are_the_same_forwards(speaker):
     model, _ = speaker
     model = model.to("cuda")
     fast, slow = GraphDecoder(model, room=16), Decoder(model)
-    dice = random.Random(0)
+    rngs = random.Random(0)
     with torch.no_grad():
         for step in range(60):
-            width = 9 if step == 0 else dice.choice([1, 1, 1, 5, 8, 20])
-            ids = [[dice.randrange(5, 40) for _ in range(max(1, width - dice.randrange(3)))] for _ in range(6)]
+            width = 9 if step == 0 else rngs.choice([1, 1, 1, 5, 8, 20])
+            ids = [[rngs.randrange(5, 40) for _ in range(max(1, width - rngs.randrange(3)))] for _ in range(6)]
             assert torch.allclose(fast.read(ids), slow.read(ids), atol=1e-3), step
     model.to("cpu")
-    assert fast.plain is False and set(fast._recorded) <= {1, MOST_WORDS}
+    assert fast.plain is False and set(fast._recorded) <= {1, MOST_TOKENS}
 
 
 def test_weights_that_are_no_numbers_are_said(speaker):

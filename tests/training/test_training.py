@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
+from out_of_memory import limit_batch
 from safetensors.torch import load_file
 
 from gear_rl.cli.main import main
@@ -257,3 +258,14 @@ def test_a_full_disk_is_said_plainly_and_nothing_is_lost(tmp_path):
     assert done.returncode == 2 and "gear: error:" in done.stderr and "Traceback" not in done.stderr, done.stderr
     resumed = gear("train", "--resume", str(run))
     assert resumed.returncode == 0, resumed.stderr
+
+
+def test_evaluation_survives_a_small_device(tmp_path, monkeypatch):
+    """`gear train` with evaluations that do not fit at once: smaller batches, and the very same run."""
+    steps = [*SMALL, "--set", "train.steps=2"]
+    assert main(["train", "--out", str(tmp_path / "large"), *steps]) == 0
+    sizes = limit_batch(monkeypatch, 10)  # a step samples 8 rollouts, an evaluation 20
+    assert main(["train", "--out", str(tmp_path / "small"), *steps]) == 0
+    assert sizes[:3] == [20, 10, 10] and sizes[-1] == 10
+    for name in ("evaluation.json", "rollouts.jsonl", "model/model.safetensors"):
+        assert (tmp_path / "large" / name).read_bytes() == (tmp_path / "small" / name).read_bytes()

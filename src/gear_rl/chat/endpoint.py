@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gear_rl.chat.tool_calls import read_turn
-from gear_rl.errors import GearError
+from gear_rl.errors import GearError, printable
 
 LARGEST_ANSWER = 2**24
 """Bytes of one HTTP answer."""
@@ -225,5 +225,4 @@ def _seconds(header: str | None) -> float:
 
 def _shown(text: str) -> str:
     """Foreign text in a message of ours: one line, short, nothing that steers a terminal."""
-    clean = "".join(c if c.isprintable() else " " for c in text)
-    return repr(" ".join(clean.split())[:200])
+    return repr(" ".join(printable(text, " ").split())[:200])

@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     from gear_rl.compare.results import best_rates, summarise
     from gear_rl.compare.runner import run_all
     from gear_rl.compare.table import markdown, text
-    from gear_rl.files import write_json
+    from gear_rl.files import write_json, write_text
     from gear_rl.training.run import prepare
     from gear_rl.training.run_folder import RunFolder
 
@@ -85,8 +85,8 @@ def run(args: argparse.Namespace) -> int:
         return 130
     summary = summarise(plan, folder, rates, args.target)
     write_json(folder / "summary.json", summary)
-    (folder / "summary.md").write_text(markdown(summary))
-    (folder / "summary.html").write_text(html(summary))
+    write_text(folder / "summary.md", markdown(summary))
+    write_text(folder / "summary.html", html(summary))
     print(json.dumps(summary) if args.json else "\n" + text(summary))
     print(f"\nsummary.html, summary.md, summary.json and every run are in {folder}")
     return 0

@@ -7,7 +7,6 @@ elsewhere) are tokenised and scored with the model that --model names.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from collections import Counter
@@ -16,7 +15,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gear_rl.errors import GearError
+from gear_rl.errors import GearError, printable
+from gear_rl.files import replacing
 from gear_rl.settings import parse_assignments
 
 if TYPE_CHECKING:
@@ -134,35 +134,30 @@ def from_transcripts(
             told = time.monotonic()
             print(f"{done}/{len(rows)} transcripts", file=sys.stderr, flush=True)
 
-    scratch = out.with_name(f".{out.name}.{os.getpid()}.partial")
-    try:
-        with RecordWriter(scratch, facts) as writer:
-            for scored, credited_rows in credited(
-                rows,
-                chosen,
-                model,
-                tokenizer,
-                name=args.model,
-                hint_template=template,
-                temperature=temperature,
-                from_rewards=args.from_rewards,
-                chat=chat,
-                say=say,
-            ):
-                token_texts = write_scored(writer, scored, tokenizer, [row.success for row in credited_rows])
-                actions, before = scored.rollouts.actions, METHODS["grpo"]().assign(scored.rollouts).advantages
-                turns = actions.unpack(actions.turn_starts.cumsum(1))
-                for i, texts in enumerate(token_texts):
-                    summary.add(
-                        scored.rollouts.action_mask[i].tolist(),
-                        turns[i].tolist(),
-                        texts,
-                        before[i].tolist(),
-                        scored.credit.advantages[i].tolist(),
-                    )
-        os.replace(scratch, out)
-    finally:
-        scratch.unlink(missing_ok=True)
+    with replacing(out) as scratch, RecordWriter(scratch, facts) as writer:
+        for scored, credited_rows in credited(
+            rows,
+            chosen,
+            model,
+            tokenizer,
+            name=args.model,
+            hint_template=template,
+            temperature=temperature,
+            from_rewards=args.from_rewards,
+            chat=chat,
+            say=say,
+        ):
+            token_texts = write_scored(writer, scored, tokenizer, [row.success for row in credited_rows])
+            actions, before = scored.rollouts.actions, METHODS["grpo"]().assign(scored.rollouts).advantages
+            turns = actions.unpack(actions.turn_starts.cumsum(1))
+            for i, texts in enumerate(token_texts):
+                summary.add(
+                    scored.rollouts.action_mask[i].tolist(),
+                    turns[i].tolist(),
+                    texts,
+                    before[i].tolist(),
+                    scored.credit.advantages[i].tolist(),
+                )
     print(summary.text())
     print(f"\nwritten to {out}")
     return 0
@@ -208,8 +203,7 @@ def reassign(
         "options": vars(chosen.options),
         "trained_with": header.get("trained_with", {"method": header.get("method"), "options": header.get("options")}),
     }
-    scratch = out.with_name(f".{out.name}.{os.getpid()}.partial")
-    try:
+    with replacing(out) as scratch:
         with RecordWriter(scratch, facts) as writer:
             for step, lines in groupby(rollouts, key=lambda line: line.step):
                 batch = list(lines)
@@ -232,9 +226,6 @@ def reassign(
                     summary.add(line.action_mask, line.turns, line.token_texts, line.advantages, after)
         if not summary.rollouts:
             raise GearError("the record has a header and no rollouts.")
-        os.replace(scratch, out)
-    finally:
-        scratch.unlink(missing_ok=True)
 
 
 class Summary:
@@ -299,5 +290,5 @@ class Shares:
 
 def _printable(text: str, width: int = 17) -> str:
     """Cut to `width`, and without control characters: what a model wrote must not steer the terminal."""
-    text = "".join(c if c.isprintable() else "?" for c in text)
+    text = printable(text)
     return text if len(text) <= width else text[: width - 1] + "…"

@@ -122,11 +122,13 @@ def _score(args: argparse.Namespace, name: str, options: dict, chat: dict, task:
     model = args.model or task.default_model()
     if model is None:
         raise GearError(f"task {name!r} brings no model of its own: give one with --model.")
-    model = _of_run(model)
 
     from gear_rl.cli.eval_report import show
-    from gear_rl.evaluation.evaluate import plan, run_evaluation, with_ids
+    from gear_rl.evaluation.evaluate import evaluate, plan, with_ids
     from gear_rl.evaluation.result_folder import ResultFolder, digest
+    from gear_rl.models import find_model
+
+    model = find_model(model)
 
     rows = with_ids(task.rows(split, args.rows), split)
     greedy, samples = args.mode != "sampled", args.samples if args.mode != "greedy" else 0
@@ -151,7 +153,7 @@ def _score(args: argparse.Namespace, name: str, options: dict, chat: dict, task:
     stem = f"{Path(name).name.split(':')[-1].removesuffix('.jsonl')}-{Path(model).name}"
     folder = ResultFolder(args.out or Path("evals") / f"{stem}-{digest(settings)[:8]}", settings)
     try:
-        summary = run_evaluation(player, task, jobs, folder, quiet=args.json)
+        summary = evaluate(player, task, jobs, folder, say=None if args.json else _say)
     finally:
         folder.close()
     if args.json:
@@ -168,18 +170,15 @@ def _score(args: argparse.Namespace, name: str, options: dict, chat: dict, task:
     return 0
 
 
-def _of_run(model: str) -> str:
-    """A finished run's folder stands for the model in it."""
-    path = Path(model)
-    return str(path / "model") if (path / "evaluation.json").is_file() and (path / "model").is_dir() else model
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 def _player(args: argparse.Namespace, model: str, chat: dict[str, Any]) -> tuple[Player, dict[str, Any]]:
     """Who plays, and what of it belongs to the settings that a result folder must not mix."""
-    from gear_rl.sampling.players import EndpointPlayer, LocalPlayer
-
     if args.endpoint:
         from gear_rl.chat.endpoint import Endpoint
+        from gear_rl.sampling.endpoint_player import EndpointPlayer
 
         key = None
         if args.api_key_env:
@@ -190,14 +189,11 @@ def _player(args: argparse.Namespace, model: str, chat: dict[str, Any]) -> tuple
         endpoint.greet()
         return EndpointPlayer(endpoint, chat, args.concurrency), {"endpoint": endpoint.base, "model": model}
 
-    import torch
-
     from gear_rl.evaluation.result_folder import fingerprint_of_model
     from gear_rl.models import choose_device, load_model
+    from gear_rl.sampling.players import LocalPlayer
 
-    loaded, tokenizer = load_model(model, choose_device(args.device))
-    for weight in loaded.parameters():  # weights only: `.to` would round rotary frequencies as well
-        weight.data = weight.data.to(getattr(torch, args.dtype))
+    loaded, tokenizer = load_model(model, choose_device(args.device), args.dtype)
     loaded.eval()
     local = Path(model).is_dir()
     weights = fingerprint_of_model(Path(model)) if local else getattr(loaded.config, "_commit_hash", None)

@@ -6,6 +6,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+from gear_rl.errors import printable
 from gear_rl.evaluation.task_check import Check
 from gear_rl.tasks import Task
 
@@ -38,10 +39,10 @@ def show_check(name: str, check: Check) -> None:
         if notes:
             print(f"  {len(notes)} of the benchmark's problems: {what}")
         for reason in dict.fromkeys(notes.values()):
-            ids = ", ".join(_plain(id) for id, why in notes.items() if why == reason)
+            ids = ", ".join(printable(id) for id, why in notes.items() if why == reason)
             print(textwrap.fill(f"{ids}: {reason}", 80, initial_indent="    ", subsequent_indent="      "))
     for failure in check.failures[:5]:
-        print(f"  FAILED  {_plain(failure)}")
+        print(f"  FAILED  {printable(failure)}")
     if len(check.failures) > 5:
         print(f"  and {len(check.failures) - 5} more")
     rate = 2 * n / max(check.seconds, 1e-9)
@@ -64,7 +65,7 @@ def _show_way(how: str, figures: dict[str, Any]) -> None:
         print("  by category" + (f", avg@{k}" if k > 1 else ""))
         for category, part in figures["categories"].items():
             shown = _share(part["success"], part["success_interval"])
-            print(f"    {_plain(category)[:32]:32s}{shown}  n {part['n']}")
+            print(f"    {printable(category)[:32]:32s}{shown}  n {part['n']}")
     if figures["trivially_passable"]:
         print(f"  {figures['trivially_passable']} of {n} problems are passed by doing nothing;")
         rest = figures.get("without_trivially_passable")
@@ -92,8 +93,3 @@ def _show_speed(speed: dict[str, Any], task: Task) -> None:
 
 def _share(value: float, interval: tuple[float, float]) -> str:
     return f"{100 * value:6.1f} % ({100 * interval[0]:.1f} to {100 * interval[1]:.1f})"
-
-
-def _plain(text: str) -> str:
-    """Categories are data: nothing in them may steer the terminal."""
-    return "".join(c if c.isprintable() else "?" for c in text)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gear_rl.errors import GearError, unknown_name
+from gear_rl.errors import GearError, printable, unknown_name
+from gear_rl.files import write_bytes
 
 if TYPE_CHECKING:
     from gear_rl.report import Collection
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         from gear_rl.report.figure import photograph
 
         content = photograph(content)
-    _write(out, content)
+    write_bytes(out, content)
     print(_described(collection, out, len(content)))
     return 0
 
@@ -118,21 +118,10 @@ def _check_wishes(collection: Collection, group: tuple[int, int] | None, colour:
         raise GearError(f"--group {group[0]}/{group[1]} is not among the groups shown. Their steps: {listed}.")
 
 
-def _write(out: Path, content: bytes) -> None:
-    """All of it or nothing."""
-    scratch = out.with_name(f".{out.name}.{os.getpid()}.partial")
-    try:
-        scratch.write_bytes(content)
-        os.replace(scratch, out)
-    finally:
-        scratch.unlink(missing_ok=True)
-
-
 def _described(collection: Collection, out: Path, size: int) -> str:
     lines = []
     for run in collection.runs:
         shown = sum(map(len, run.groups.values()))
         some = "" if shown == run.rollouts else f", {shown} of them shown"
-        name = "".join(c if c.isprintable() else "?" for c in run.source.name)  # it must not steer the terminal
-        lines.append(f"{name}: {run.rollouts} rollouts of {len(run.steps)} steps{some}")
+        lines.append(f"{printable(run.source.name)}: {run.rollouts} rollouts of {len(run.steps)} steps{some}")
     return "\n".join([*lines, f"written to {out} ({size / 1e6:.1f} MB)"])

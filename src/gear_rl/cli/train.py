@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from gear_rl.training.config import TrainConfig
-    from gear_rl.training.progress import Progress
+    from gear_rl.training.progress import TerminalProgress
     from gear_rl.training.run import prepare
     from gear_rl.training.run import run as train
     from gear_rl.training.run_folder import RunFolder
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         stem = re.sub(r"[^\w.+-]+", "-", f"{Path(config.task).name}-{config.credit}-{config.seed}")
         out = args.out or RunFolder.free_name(Path("runs"), stem)
         folder = RunFolder.create(out, config.as_dict())
-    say = Progress()
+    say = TerminalProgress()
     say.line(f"{config.credit} on {config.task}, seed {config.seed} → {folder.path}")
     try:
         return train(config, folder, task, model, say)

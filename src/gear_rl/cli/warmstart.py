@@ -61,13 +61,13 @@ def _teach(args: argparse.Namespace, task: Any, options: Any) -> int:
     import torch
 
     from gear_rl.files import write_json
-    from gear_rl.models import choose_device, load_model
+    from gear_rl.models import choose_device, load_model, room_of
     from gear_rl.training.run import versions
     from gear_rl.training.warm_start import GoldRollouts, warm_start
 
     torch.manual_seed(args.seed)
     model, tokenizer = load_model(args.model, choose_device(args.device))
-    room = min(options.longest, getattr(model.config, "max_position_embeddings", None) or options.longest)
+    room = min(options.longest, room_of(model.config))
     rollouts = GoldRollouts(tokenizer, task, rows, room)
     counts = {"used": len(rollouts.found), "refused": rollouts.refused, "too_long": rollouts.too_long}
     print(

@@ -1,4 +1,4 @@
-"""The verdict as one self-contained HTML page: the table, and every seed as a dot on a common axis. No script, no network."""
+"""The result as one self-contained HTML page: the table, and every seed as a dot on a common axis. No script, no network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a comparison is made of: which runs, in which folders, and that a folder never mixes two comparisons."""
+"""A comparison's runs and folders. A folder never mixes two comparisons."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIRST_TUNING_SEED = 1000
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that decides the result. Stored in the folder; a folder with another plan is refused."""
+    """Everything that decides the result. Stored in the folder; a folder with another plan raises an error."""
 
     methods: list[str]
     seeds: int
@@ -94,7 +94,7 @@ class Job:
 
 
 def open_folder(path: Path, plan: Plan | None) -> Plan:
-    """Begin a comparison in `path`, or go on with the one that is there (`plan` None, or the same)."""
+    """Start a comparison in `path`, or resume the one that is there (`plan` None, or the same)."""
     file = path / "compare.json"
     if file.is_file():
         try:
@@ -106,10 +106,10 @@ def open_folder(path: Path, plan: Plan | None) -> Plan:
         found = Plan(**stored)
         if plan is not None and plan != found:
             differing = [name for name, value in asdict(plan).items() if value != asdict(found)[name]]
-            raise GearError(f"{path} holds another comparison ({', '.join(differing)} differ). Give another --out.")
+            raise GearError(f"{path} has another comparison ({', '.join(differing)} differ). Give another --out.")
         return found
     if plan is None:
-        raise GearError(f"{path} holds no comparison to go on with: it has no compare.json.")
+        raise GearError(f"{path} has no comparison to resume: it has no compare.json.")
     if path.exists() and any(path.iterdir()):
         raise GearError(f"{path} exists and is not a comparison. Give another --out.")
     path.mkdir(parents=True, exist_ok=True)

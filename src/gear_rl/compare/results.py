@@ -1,4 +1,4 @@
-"""From finished runs to a verdict: per method and seed, paired against the baseline, with headroom and its recovered share."""
+"""From finished runs to a result: per method and seed, paired with the baseline, and the share of the headroom recovered."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def read_outcome(path: Path, target: float) -> Outcome:
 
 
 def _within(interval: tuple[float, float], values: list[float]) -> tuple[float, float]:
-    """Shares lie between 0 and 1, and so does what their mean may be; Student's interval does not know that."""
+    """Clips the interval of a mean of shares to 0 and 1, which Student's may leave."""
     if all(0 <= v <= 1 for v in values):
         return max(0.0, interval[0]), min(1.0, interval[1])
     return interval

@@ -1,12 +1,12 @@
-"""Paired statistics for few seeds. scipy does the work; the choices are stated here and tested on simulated data.
+"""Paired statistics for few seeds, by scipy. The choices are stated here and tested on simulated data.
 
 - **Interval of a mean difference**: from ten seeds on the expanded percentile bootstrap (Hesterberg 2015), below that
-  Student's. A bootstrap cannot look beyond its data: at n = 5 the plain percentile interval covers about 84 % instead of
+  Student's. A bootstrap never leaves the range of its data: at n = 5 the plain percentile interval covers about 84 % instead of
   95 %, the expanded one 89 %, Student's 95 % (tests/compare/test_statistics.py measures it).
 - **Test**: sign-flip permutation of the paired differences, exact (all 2ⁿ flips). With n seeds its smallest two-sided p is
-  2 / 2ⁿ: five seeds can never reach 0.05, which is said rather than hidden.
+  2 / 2ⁿ: five seeds can never reach 0.05, and the table says so.
 - **Several comparisons**: Holm.
-- **How many seeds**: the n at which a paired t-test sees a given difference with given power.
+- **How many seeds**: the n at which a paired t-test detects a given difference with given power.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import stats
 
+from gear_rl.evaluation.intervals import bootstrap_interval
+
 RESAMPLES = 20_000
 BOOTSTRAP_FROM = 10
 
 
 def mean_interval(values: Sequence[float], level: float = 0.95, seed: int = 0) -> tuple[float, float]:
-    """Interval of the mean: Student's below `BOOTSTRAP_FROM` values, else expanded percentile bootstrap. One value has none."""
+    """Interval of the mean: Student's below `BOOTSTRAP_FROM` values, else expanded percentile bootstrap. NaN for one value."""
     x = np.asarray(values, dtype=float)
     n = len(x)
     if n < 2:
@@ -34,10 +36,7 @@ def mean_interval(values: Sequence[float], level: float = 0.95, seed: int = 0) -
         reach = float(student * x.std(ddof=1) / math.sqrt(n))
         return float(x.mean()) - reach, float(x.mean()) + reach
     tail = float(stats.norm.cdf(-math.sqrt(n / (n - 1)) * student))  # Hesterberg's expanded level
-    draws = np.random.default_rng(seed).integers(0, n, size=(RESAMPLES, n))
-    means = x[draws].mean(axis=1)
-    low, high = np.quantile(means, [tail, 1 - tail])
-    return float(low), float(high)
+    return bootstrap_interval(values, level=1 - 2 * tail, resamples=RESAMPLES, seed=seed)
 
 
 def sign_flip_p(differences: Sequence[float]) -> float:
@@ -69,7 +68,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def seeds_needed(differences: Sequence[float], effect: float, power: float = 0.8, level: float = 0.05) -> int | None:
-    """Seeds at which a paired t-test sees `effect` with `power`, if seeds go on to vary as they did. None: cannot say."""
+    """Seeds at which a paired t-test detects `effect` with `power`, if seeds keep varying as they did. None: unknown."""
     x = np.asarray(differences, dtype=float)
     if len(x) < 2 or effect <= 0 or np.std(x, ddof=1) == 0:
         return None

@@ -1,4 +1,4 @@
-"""The verdict for people: 80 columns for the terminal, Markdown for a page. Says "no difference found" when that is so."""
+"""The result as text: 80 columns for the terminal, Markdown for a page. Says "no difference found" where none was."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def _points(value: float) -> str:
 
 
 def verdict(cell: dict[str, Any], smallest: float) -> str:
-    """One method against the baseline, in words."""
+    """One method against the baseline, as a phrase."""
     low, high = cell["difference_interval"]
     if low <= 0 <= high:
         need = cell["seeds_for_5_points"]

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from gear_rl.assignment.padding import padded
 from gear_rl.chat.assistant_tokens import ConversationTokens
 from gear_rl.chat.hints import hinted_prompt
 from gear_rl.chat.messages import Prompt
@@ -20,6 +19,7 @@ from gear_rl.errors import GearError
 from gear_rl.methods import Method
 from gear_rl.models import room_of
 from gear_rl.records.transcripts import Transcript, groups_of, refuse_groups_of_one
+from gear_rl.scoring.padding import padded
 from gear_rl.scoring.scorer import Scorer
 from gear_rl.scoring.teacher import Teacher
 from gear_rl.signals.hint_texts import other_hints

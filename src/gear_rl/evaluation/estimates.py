@@ -1,11 +1,11 @@
-"""From samples to figures: avg@k, pass@k, pass^k with 95 % intervals, over all problems and by category.
+"""From samples to scores: avg@k, pass@k, pass^k with 95 % intervals, over all problems and by category.
 
 n samples of a problem, c of them right:
     avg@n = c / n                                    how often one sample is right
     pass@k = 1 − C(n−c, k) / C(n, k)                 the chance that one of k is right; unbiased (2107.03374)
     pass^k = C(c, k) / C(n, k)                       the chance that all of k are right; unbiased (2406.12045)
-Each is averaged over problems. Intervals are over problems, which is what another test set would exchange: Wilson's where a
-problem's figure is 0 or 1, else percentiles of a bootstrap.
+Each is averaged over problems. Intervals are over problems, because another test set would have other problems: Wilson's
+where every problem's value is 0 or 1, else percentiles of a bootstrap.
 """
 
 from __future__ import annotations
@@ -14,16 +14,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-RESAMPLES = 2000
-
-
-def wilson_interval(hits: float, n: int, z: float = 1.96) -> tuple[float, float]:
-    """95 % interval of a share (Wilson 1927): honest near 0 and 1, where the normal one is not."""
-    if n == 0:
-        return 0.0, 1.0
-    share, scale = hits / n, 1 + z * z / n
-    centre, spread = share + z * z / (2 * n), z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
+from gear_rl.evaluation.intervals import mean_interval
 
 
 def pass_at(n: int, right: int, k: int) -> float:
@@ -36,28 +27,12 @@ def pass_all(n: int, right: int, k: int) -> float:
     return math.comb(right, k) / math.comb(n, k)
 
 
-def mean_interval(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
-    """95 % interval of the mean of one figure per problem."""
-    if set(values) <= {0.0, 1.0}:
-        return wilson_interval(sum(values), len(values))
-    import numpy as np
-
-    rng, array = np.random.default_rng(seed), np.asarray(values, dtype=float)
-    step = max(1, 10**6 // len(array))  # a million indices at a time
-    means = [
-        array[rng.integers(0, len(array), (min(step, RESAMPLES - done), len(array)))].mean(1)
-        for done in range(0, RESAMPLES, step)
-    ]
-    low, high = np.percentile(np.concatenate(means), [2.5, 97.5])
-    return float(low), float(high)
-
-
 def figure(values: Sequence[float]) -> dict[str, Any]:
     return {"value": sum(values) / len(values), "interval": mean_interval(values)}
 
 
 def summarise(samples: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """All figures of one way of sampling. Every problem must have the same number of samples."""
+    """All scores of one way of sampling (sampled or greedy). Every problem must have the same number of samples."""
     problems: dict[str, list[dict[str, Any]]] = {}
     for sample in samples:
         problems.setdefault(sample["id"], []).append(sample)

@@ -1,69 +1,55 @@
 """Score a model on a task: reward and true success apart, sampled and greedy apart, each with its interval.
 
-`evaluate` is the short way, for a model in memory: training's before and after. `run_evaluation` is `gear eval`: any number
-of samples by any player, every one kept, resumed where it was interrupted.
+    rows ──plan──► jobs ──player──► judged samples ──summarise──► scores
+
+`gear eval` and training's evaluation before and after are the same `evaluate`. Every sample has random numbers of its own,
+so an evaluation may be cut into other batches when it resumes or when memory runs out. Up to rounding the samples are then
+the same (`sampling.play`); they are always samples of the same model.
 """
 
 from __future__ import annotations
 
-import sys
 import time
-from typing import Any
-
-import torch
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from gear_rl.chat.hints import hinted_prompt
 from gear_rl.errors import GearError
-from gear_rl.evaluation.estimates import summarise, wilson_interval
-from gear_rl.evaluation.result_folder import ResultFolder, key_of
-from gear_rl.sampling.play import Played, play, transcripts
-from gear_rl.sampling.players import Job, Player
-from gear_rl.tasks.base import Row, Task, Verdict, check_rows, verdicts
+from gear_rl.evaluation.estimates import summarise
+from gear_rl.sampling.players import Job, LocalPlayer, Player, Sample
+from gear_rl.tasks.base import Row, Task, check_rows
 
-__all__ = ["evaluate", "judge_all", "run_evaluation", "wilson_interval"]
-
-
-def judge_all(tokenizer: Any, task: Task, rows: list[Row], played: list[Played]) -> list[Verdict]:
-    return verdicts(task, rows, transcripts(tokenizer, played))
+Say = Callable[[str], None]
+SECONDS_BETWEEN_LINES = 10
 
 
-def evaluate(
-    model: Any,
-    tokenizer: Any,
-    task: Task,
-    rows: list[Row],
-    *,
-    seed: int = 0,
-    hinted: bool = False,
-    batch_size: int = 512,
-) -> dict[str, dict[str, Any]]:
-    """{"sampled" | "greedy": {"reward", "success", "success_interval", "n"}}. The caller's random state is left alone."""
-    prompts = [hinted_prompt(r["prompt"], r["hint"], task.hint_template) if hinted else r["prompt"] for r in rows]
-    was_training = model.training
-    model.eval()
-    result = {}
-    for how, temperature in (("sampled", 1.0), ("greedy", 0.0)):
-        generator = torch.Generator(device=model.device).manual_seed(seed)
-        judged: list[Verdict] = []
-        for start in range(0, len(rows), batch_size):
-            part = slice(start, start + batch_size)
-            played = play(
-                model, tokenizer, task, rows[part], prompts=prompts[part], temperature=temperature, generator=generator
-            )
-            judged += judge_all(tokenizer, task, rows[part], played)
-        hits = sum(v.success for v in judged)
-        result[how] = {
-            "reward": sum(v.reward for v in judged) / len(judged),
-            "success": hits / len(judged),
-            "success_interval": wilson_interval(hits, len(judged)),
-            "n": len(judged),
-        }
-    model.train(was_training)
-    return result
+class Results(Protocol):
+    """Where samples are kept: a folder (`ResultFolder`), or memory."""
+
+    name: str
+    """For messages."""
+    samples: list[Sample]
+
+    def add(self, sample: Sample) -> None: ...
+    def finish(self, summary: dict[str, Any]) -> None: ...
+
+
+class InMemory:
+    """Samples that nobody resumes."""
+
+    name = "this evaluation"
+
+    def __init__(self) -> None:
+        self.samples: list[Sample] = []
+
+    def add(self, sample: Sample) -> None:
+        self.samples.append(sample)
+
+    def finish(self, summary: dict[str, Any]) -> None: ...
 
 
 def with_ids(rows: list[Row], split: str) -> list[Row]:
-    """Rows whose ids can file their samples: a task's own, or their place in the split."""
+    """Rows with an id each: the task's own, or their place in the split."""
     check_rows(rows, split)
     named = [{**row, "id": str(row.get("id") or f"{split}-{i}")} for i, row in enumerate(rows)]
     seen: set[str] = set()
@@ -80,10 +66,10 @@ def plan(
     *,
     samples: int,
     greedy: bool,
-    temperature: float,
-    top_p: float,
-    seed: int,
-    hinted: bool,
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+    seed: int = 0,
+    hinted: bool = False,
 ) -> list[Job]:
     """Every rollout of an evaluation: `samples` of each row, and one greedy."""
     jobs = []
@@ -99,29 +85,35 @@ def plan(
     return jobs
 
 
-def run_evaluation(
-    player: Player, task: Task, jobs: list[Job], folder: ResultFolder, quiet: bool = False
-) -> dict[str, Any]:
-    """Play what is not in `folder` yet, and sum up: {"sampled": …, "greedy": …, "speed": …}."""
+def key_of(sample: Sample) -> tuple[str, str, int]:
+    """How it was sampled, the problem's id, the sample's number."""
+    return sample["how"], sample["id"], sample["k"]
+
+
+def evaluate(player: Player, task: Task, jobs: list[Job], results: Results, say: Say | None = None) -> dict[str, Any]:
+    """Play the jobs whose samples `results` does not have yet, and summarise all: {"sampled": …, "greedy": …, "speed": …}.
+
+    `say` gets a line about every ten seconds.
+    """
     wanted = {(job.how, job.row["id"], job.k): job for job in jobs}
-    done = {key_of(sample) for sample in folder.samples}
+    done = {key_of(sample) for sample in results.samples}
     if done - wanted.keys():
-        raise GearError(f"{folder.path} holds samples that were not asked for. Give another --out.")
+        raise GearError(f"{results.name} has samples that were not asked for. Give another --out.")
     left = [job for key, job in wanted.items() if key not in done]
-    began = last_said = time.monotonic()
+    began = last_line = time.monotonic()
     tokens = 0
     for count, sample in enumerate(player.play(task, left) if left else (), 1):
-        folder.add(sample)
+        results.add(sample)
         tokens += sample["tokens"]
         now = time.monotonic()
-        if not quiet and now - last_said > 10:
-            last_said = now
+        if say is not None and now - last_line > SECONDS_BETWEEN_LINES:
+            last_line = now
             remaining = (now - began) / count * (len(left) - count)
-            print(f"{len(done) + count} of {len(jobs)} samples, about {remaining:.0f} s left", file=sys.stderr)
+            say(f"{len(done) + count} of {len(jobs)} samples, about {remaining:.0f} s left")
     seconds = time.monotonic() - began
     summary: dict[str, Any] = {}
     for how in dict.fromkeys(job.how for job in jobs):
-        summary[how] = summarise(sample for sample in folder.samples if sample["how"] == how)
+        summary[how] = summarise(sample for sample in results.samples if sample["how"] == how)
     summary["speed"] = {
         "samples": len(left),
         "tokens": tokens,
@@ -130,5 +122,28 @@ def run_evaluation(
         "judging_seconds": player.judging.seconds,
     }
     if left:
-        folder.finish(summary)
+        results.finish(summary)
     return summary
+
+
+def evaluate_model(
+    model: Any,
+    tokenizer: Any,
+    task: Task,
+    rows: list[Row],
+    *,
+    seed: int = 0,
+    hinted: bool = False,
+    say: Say | None = None,
+) -> dict[str, dict[str, Any]]:
+    """A model in memory, one sample and one greedy rollout of each row, as training does before and after:
+    {"sampled" | "greedy": {"reward", "success", "success_interval", "n"}}. Torch's random state is not used."""
+    jobs = plan(task, with_ids(rows, "test"), samples=1, greedy=True, seed=seed, hinted=hinted)
+    was_training = model.training
+    model.eval()
+    try:
+        summary = evaluate(LocalPlayer(model, tokenizer), task, jobs, InMemory(), say)
+    finally:
+        model.train(was_training)
+    names = ("reward", "success", "success_interval", "n")
+    return {how: {name: summary[how][name] for name in names} for how in ("sampled", "greedy")}

@@ -1,28 +1,22 @@
-"""An evaluation's folder: its settings, every sample as it was judged, and the figures. It resumes, and never mixes settings.
+"""An evaluation's folder: its settings, every judged sample, and the scores. It resumes, and never mixes settings.
 
-settings.json    what was asked, of what, how; a second run must be the same in all of it
-samples.jsonl    a line per sample: what the model wrote and what it was worth
-summary.json     the figures, once all samples are there
+settings.json    task, model and sampling; a second run into the same folder must have the same
+samples.jsonl    a line per sample: what the model wrote and its verdict
+summary.json     the scores, once all samples are there
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 from gear_rl.errors import GearError
-from gear_rl.files import write_json
+from gear_rl.evaluation.evaluate import key_of
+from gear_rl.files import LineFile, write_json
 
 FORMAT = 1
-Key = tuple[str, str, int]
-"""How it was sampled, the problem's id, the sample's number."""
-
-
-def key_of(sample: dict[str, Any]) -> Key:
-    return sample["how"], sample["id"], sample["k"]
 
 
 def digest(value: Any) -> str:
@@ -30,7 +24,7 @@ def digest(value: Any) -> str:
 
 
 def fingerprint_of_model(path: Path) -> str:
-    """Which weights a folder holds: names, sizes, and both ends of every weight file, so that large ones take no time."""
+    """Which weights a folder holds: names, sizes, and the first and last MiB of every file, so that large ones take no time."""
     seen = hashlib.sha256()
     for file in sorted(p for p in path.iterdir() if p.suffix in (".safetensors", ".bin", ".json", ".gguf", ".jinja")):
         size = file.stat().st_size
@@ -43,26 +37,24 @@ def fingerprint_of_model(path: Path) -> str:
 
 
 class ResultFolder:
-    """Open one with the settings of this run; `samples` are those an earlier run of the same settings left."""
+    """Open one with the settings of this run; `samples` are those of an earlier run with the same settings."""
 
     def __init__(self, path: Path, settings: dict[str, Any]) -> None:
-        self.path, self.settings = path, {"format": FORMAT, **settings}
+        self.path, self.name, self.settings = path, str(path), {"format": FORMAT, **settings}
         self._settings, self._samples, self._summary = (
             path / name for name in ("settings.json", "samples.jsonl", "summary.json")
         )
         if path.exists() and (not path.is_dir() or (any(path.iterdir()) and not self._settings.is_file())):
-            raise GearError(f"{path} exists and is no folder of results. Give another --out.")
+            raise GearError(f"{path} exists and is not a folder of results. Give another --out.")
         if self._settings.is_file():
             self._refuse_other_settings()
         else:
             path.mkdir(parents=True, exist_ok=True)
             write_json(self._settings, self.settings)
-        self._file = open(self._samples, "ab")  # noqa: SIM115  closed by close()
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        self._file = LineFile(self._samples)
+        if not self._file.lock():
             self._file.close()
-            raise GearError(f"{path}: another gear eval is writing into it.") from None
+            raise GearError(f"{path}: another gear eval is writing to it.")
         self.samples = self._read()
 
     def _refuse_other_settings(self) -> None:
@@ -74,12 +66,12 @@ class ResultFolder:
         if there == here:
             return
         if not isinstance(there, dict):
-            raise GearError(f"{self._settings} is damaged: it holds no settings.")
+            raise GearError(f"{self._settings} is damaged: it has no settings.")
         names = [name for name in {**there, **here} if there.get(name) != here.get(name)]
         shown = "; ".join(
             f"{name} is {_short(there.get(name))} there and {_short(here.get(name))} here" for name in names
         )
-        raise GearError(f"{self.path} holds results of other settings: {shown}. Give another --out.")
+        raise GearError(f"{self.path} has results of other settings: {shown}. Give another --out.")
 
     def _read(self) -> list[dict[str, Any]]:
         """All whole lines; a last line that a killed process left half-written is cut off."""
@@ -97,13 +89,12 @@ class ResultFolder:
                 good += len(line)
         self._file.truncate(good)
         if len({key_of(sample) for sample in samples}) < len(samples):
-            raise GearError(f"{self._samples}: the same sample stands in it twice.")
+            raise GearError(f"{self._samples}: it has the same sample twice.")
         return samples
 
     def add(self, sample: dict[str, Any]) -> None:
+        self._file.append(json.dumps(sample).encode() + b"\n")
         self.samples.append(sample)
-        self._file.write(json.dumps(sample).encode() + b"\n")
-        self._file.flush()
 
     def finish(self, summary: dict[str, Any]) -> None:
         write_json(self._summary, summary)

@@ -1,7 +1,7 @@
-"""Is a task's judge to be trusted? Gold answers must score 100 % and empty ones 0 %, over the whole set.
+"""Can a task's judge be trusted? Reference answers must score 100 % and empty ones 0 %, over the whole set.
 
-What a benchmark itself gets wrong is no failure of its judge, but is named: problems that no answer passes (`Task.unpassable`),
-problems that doing nothing passes, and gold answers that had to be put right (`Task.mended`).
+A benchmark's own errors do not count against its judge, but are listed: problems that no answer passes (`Task.unpassable`),
+problems that doing nothing passes, and reference answers that had to be corrected (`Task.mended`).
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Check:
     trivially_passable: int
     """Problems the task itself says are passed by doing nothing."""
     unpassable: dict[str, str]
-    """Problems whose gold answer is judged wrong, and the task says so: id → why."""
+    """Problems whose reference answer is judged wrong, as the task itself says: id → why."""
     mended: dict[str, str]
-    """Problems whose published gold answer was put right: id → what was wrong with it."""
+    """Problems whose published reference answer was corrected: id → what was wrong with it."""
     failures: list[str]
-    """What went wrong, with the problem's id."""
+    """What failed, with the problem's id."""
     seconds: float
 
     @property

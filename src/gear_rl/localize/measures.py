@@ -20,12 +20,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gear_rl.evaluation.intervals import RESAMPLES, bootstrap_interval
 from gear_rl.localize.blame import blame
 from gear_rl.localize.labelled import Labelled
 from gear_rl.methods import Method
 
 MEASURES = ("auc", "hit", "mrr", "distance")
-LEVEL, RESAMPLES = 0.95, 2000
 Floats = NDArray[np.float64]
 
 
@@ -86,22 +86,9 @@ def locate(scores: Floats, units: NDArray[np.int64], wrong: NDArray[np.bool_]) -
 
 
 def mean_intervals(
-    values: Floats, problems: Sequence[str], level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
+    values: Floats, problems: Sequence[str], resamples: int = RESAMPLES, seed: int = 0
 ) -> list[tuple[float, float]]:
-    """Percentile bootstrap of the means of `values` (n, K), drawing whole problems → K intervals.
-
-    Rollouts of one problem are alike: drawing them one by one would make intervals too narrow.
-    """
-    names, member = np.unique(np.asarray(problems, dtype=object).astype(str), return_inverse=True)
-    if len(names) < 2:
+    """Bootstrap intervals of the means of `values` (n, K), drawing whole problems → K intervals; NaN for one problem."""
+    if len(set(problems)) < 2:
         return [(math.nan, math.nan)] * values.shape[1]
-    counts = np.bincount(member).astype(float)  # (C,)
-    sums = np.stack([np.bincount(member, weights=column) for column in values.T], axis=1)  # (C, K)
-    rng = np.random.default_rng(seed)
-    means = []
-    block = max(1, 2_000_000 // len(names))  # draws held at once
-    for start in range(0, resamples, block):
-        draws = rng.integers(0, len(names), size=(min(block, resamples - start), len(names)))
-        means.append(sums[draws].sum(1) / counts[draws].sum(1)[:, None])
-    low, high = np.quantile(np.concatenate(means), [(1 - level) / 2, (1 + level) / 2], axis=0)
-    return list(zip(low.tolist(), high.tolist(), strict=True))
+    return [bootstrap_interval(column, problems, resamples=resamples, seed=seed) for column in values.T]

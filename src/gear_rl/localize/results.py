@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gear_rl.errors import GearError
+from gear_rl.evaluation.intervals import LEVEL, RESAMPLES
 from gear_rl.localize.blame import depends_on_teacher, lacks
 from gear_rl.localize.labelled import Part
-from gear_rl.localize.measures import LEVEL, RESAMPLES, measure
+from gear_rl.localize.measures import measure
 from gear_rl.methods import Method
 
 

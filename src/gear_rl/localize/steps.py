@@ -20,7 +20,6 @@ from typing import Any
 
 import torch
 
-from gear_rl.assignment.padding import padded
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.chat.assistant_tokens import Conversation, ConversationTokens
 from gear_rl.chat.hints import hinted_prompt
@@ -28,6 +27,7 @@ from gear_rl.errors import GearError
 from gear_rl.localize.labelled import Labelled
 from gear_rl.localize.teachers import Scored, Teachers
 from gear_rl.records.transcripts import read_rows, truth_of
+from gear_rl.scoring.padding import padded
 from gear_rl.signals.hint_texts import other_hints
 from gear_rl.signals.sampled import Sampled
 

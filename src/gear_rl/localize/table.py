@@ -5,6 +5,8 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
+from gear_rl.errors import printable
+
 WIDTH = 80
 UNITS = {"token": "action token", "turn": "turn", "step": "step"}
 
@@ -71,7 +73,7 @@ def _cell(value: dict[str, float | None], form: str, scale: float, width: int) -
 
 
 def _fit(words: str, width: int) -> str:
-    words = "".join(c if c.isprintable() else "?" for c in words)
+    words = printable(words)
     return words if len(words) <= width else "…" + words[-(width - 1) :]
 
 

@@ -12,16 +12,15 @@ from typing import Any
 
 import torch
 
-from gear_rl.assignment.padding import padded
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.chat.hints import hinted_prompt
 from gear_rl.chat.messages import Prompt
 from gear_rl.chat.templates import tokenized_prompts
 from gear_rl.errors import GearError
-from gear_rl.evaluation.evaluate import judge_all
 from gear_rl.localize.labelled import Labelled, token_units, turn_units
 from gear_rl.localize.teachers import Scored, Teachers
-from gear_rl.sampling.play import Played, play
+from gear_rl.sampling.play import Played, judge_all, play
+from gear_rl.scoring.padding import padded
 from gear_rl.signals.hint_texts import other_hints
 from gear_rl.signals.sampled import Sampled
 from gear_rl.tasks.base import Row, Task, Verdict, tools_of

@@ -2,13 +2,12 @@
 
 Line 1 is a header, `{"schema": "gear_rl.rollouts", "version": 1, "method": ..., ...}`; every later line is one rollout,
 in the order of training. Lists hold one entry per token of the completion. Floats keep six significant digits.
-The file only grows, line by line: a killed run leaves at most its last line torn, and `RecordWriter` drops that one.
+The file only grows, line by line: a killed run leaves at most its last line torn, which `RecordWriter` drops.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -16,16 +15,17 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
-from torch import Tensor
 
 from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.errors import GearError
+from gear_rl.files import LineFile
 from gear_rl.records.recorded import RecordedRollout, are_counts, checked, parse_line
+from gear_rl.scoring.padding import padded
 
 SCHEMA, VERSION = "gear_rl.rollouts", 1
 LONGEST_LINE = 256 * 2**20
-"""Bytes. Far above any rollout (about 100 per token), far below what a hostile file could make us hold."""
+"""Bytes. Far above any rollout (about 100 per token), and a bound on what a hostile file can make us read."""
 
 
 @dataclass(frozen=True)
@@ -38,36 +38,35 @@ class Record:
 
 # ---------------------------------------------------------------------------------------------------- writing
 class RecordWriter:
-    """Appends to the record at `path`, which is begun with `header` if it is not there yet.
+    """Appends to the record at `path`. A new one starts with `header`.
 
-    An existing record is gone on with, if its header says the same; a last line torn by a kill is dropped.
+    An existing record is continued if its header is the same; a last line torn by a kill is dropped.
     """
 
     def __init__(self, path: str | Path, header: Mapping[str, Any]) -> None:
         self.path = Path(path)
-        # Unbuffered: what `write` has returned from survives a kill, and nothing is left to fail again on close.
-        self._file: BinaryIO = open(self.path, "ab", buffering=0)  # noqa: SIM115
+        self._file = LineFile(self.path)
         self._step, self._groups_of_step = -1, 0
         try:
-            self._begin_or_go_on(_to_line({"schema": SCHEMA, "version": VERSION, **header}))
+            self._start_or_continue(_to_line({"schema": SCHEMA, "version": VERSION, **header}))
         except BaseException:
             self._file.close()
             raise
 
-    def _begin_or_go_on(self, header: bytes) -> None:
-        """Nothing is cut off before it is clear that the file is ours."""
+    def _start_or_continue(self, header: bytes) -> None:
+        """Truncates nothing before the header has shown that the file is ours."""
         with open(self.path, "rb") as file:
             first = file.readline(len(header))
             if header.startswith(first) and not first.endswith(b"\n"):  # new, or killed within the header
                 self._file.truncate(0)
-                self._append(header)
+                self._file.append(header)
                 return
             file.seek(0)
             found, wanted = _read_header(self.path, file), json.loads(header)
         if found != wanted:
             differing = sorted(key for key in {*found, *wanted} if found.get(key) != wanted.get(key))
             raise GearError(f"{self.path} is the record of another run: its {', '.join(differing)} differ.")
-        self._drop_torn_line()
+        self._file.drop_torn_line()
 
     def write(
         self,
@@ -118,7 +117,7 @@ class RecordWriter:
                 advantages=[_short(x) for x in lists["advantages"][i][:n]],
             )
             lines.append(_to_line(vars(line)))
-        self._append(b"".join(lines))
+        self._file.append(b"".join(lines))
         self._groups_of_step = max(groups) + 1
 
     def truncate_after(self, step: int) -> None:
@@ -148,31 +147,6 @@ class RecordWriter:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _append(self, data: bytes) -> None:
-        before = self._file.seek(0, os.SEEK_END)
-        left = memoryview(data)
-        try:
-            while left:
-                left = left[self._file.write(left) :]
-        except BaseException as error:  # a full disk, or Ctrl-C: leave no half line behind
-            self._file.truncate(before)
-            if isinstance(error, OSError):
-                error.filename = str(self.path)  # Python leaves it out of a failed write
-            raise
-
-    def _drop_torn_line(self) -> None:
-        end = self._file.seek(0, os.SEEK_END)
-        with open(self.path, "rb") as file:
-            start = end
-            while start > 0:
-                start = max(0, start - 2**20)
-                file.seek(start)
-                newline = file.read(min(2**20, end - start)).rfind(b"\n")
-                if newline >= 0:
-                    start += newline + 1
-                    break
-        self._file.truncate(start)
-
 
 def _as_lists(rollouts: Rollouts, credit: Credit) -> dict[str, Any]:
     """All (B, T) tensors as nested lists, one transfer each."""
@@ -196,7 +170,7 @@ def _short(x: float) -> float:
 
 
 def _to_line(content: Mapping[str, Any]) -> bytes:
-    # ASCII escapes, because model output may hold lone surrogates and Unicode line ends. NaN is not JSON: refused.
+    # ASCII escapes, because model output may have lone surrogates and Unicode line ends. NaN is not JSON and raises.
     return json.dumps(content, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"
 
 
@@ -234,7 +208,7 @@ def _read_header(path: Path, file: BinaryIO) -> dict[str, Any]:
     except ValueError:
         header = None
     if not isinstance(header, dict) or header.get("schema") != SCHEMA:
-        raise GearError(f"{path} is not a record of rollouts: its first line is no {SCHEMA!r} header.")
+        raise GearError(f"{path} is not a record of rollouts: its first line is not a {SCHEMA!r} header.")
     version = header.get("version")
     if version != VERSION:
         raise GearError(f"{path} is a record of version {version!r}; this gear_rl reads version {VERSION}.")
@@ -267,17 +241,12 @@ def _read_lines(path: Path, file: BinaryIO, tolerate_torn_end: bool = False) -> 
 def to_rollouts(lines: Iterable[RecordedRollout], *, from_rewards: bool = False) -> Rollouts:
     """Recorded rollouts as the padded tensors that a method reads: (B,), and (B, T) with T the longest completion.
 
-    The engine's group advantages come along, as in training; `from_rewards=True` leaves them out, so that a method
+    Includes the engine's group advantages, as in training; `from_rewards=True` leaves them out, so that a method
     computes its own. Rollouts of several steps may be given: a group is a group of one step.
     """
     lines = list(lines)
     if not lines:
         raise GearError("no rollouts in the record.")
-    longest = max(1, *(len(line.token_ids) for line in lines))
-
-    def padded(rows: Iterable[Sequence[float | None]], dtype: torch.dtype) -> Tensor:
-        return torch.tensor([[0 if x is None else x for x in r] + [0] * (longest - len(r)) for r in rows], dtype=dtype)
-
     names = dict.fromkeys(chain.from_iterable(line.signals for line in lines))
     for i, line in enumerate(lines):
         if missing := [name for name in names if name not in line.signals]:
@@ -285,11 +254,14 @@ def to_rollouts(lines: Iterable[RecordedRollout], *, from_rewards: bool = False)
     number = {key: n for n, key in enumerate(dict.fromkeys((line.step, line.group) for line in lines))}
     given = [line.group_advantage for line in lines]
     return Rollouts(
-        action_mask=padded((line.action_mask for line in lines), torch.bool),
+        action_mask=padded([line.action_mask for line in lines], torch.bool),
         rewards=torch.tensor([line.reward for line in lines], dtype=torch.float32),
         group_ids=torch.tensor([number[line.step, line.group] for line in lines]),
-        turn_ids=padded((line.turns for line in lines), torch.long),
+        turn_ids=padded([line.turns for line in lines]),
         advantages=None if from_rewards or None in given else torch.tensor(given, dtype=torch.float32),
-        token_ids=padded((line.token_ids for line in lines), torch.long),
-        signals={name: padded((line.signals[name] for line in lines), torch.float32) for name in names},
+        token_ids=padded([line.token_ids for line in lines]),
+        signals={
+            name: padded([[0 if x is None else x for x in line.signals[name]] for line in lines], torch.float32)
+            for name in names
+        },
     )

@@ -1,4 +1,4 @@
-"""One line of a record: what it holds, and what makes it valid. A record may come from anywhere, so every field is checked."""
+"""One line of a record: its fields and their checks. A record may come from anywhere, so every field is checked."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class RecordedRollout:
 
 
 def parse_line(line: bytes) -> Any:
-    """JSON proper: no NaN, no infinities; every failure is a ValueError."""
+    """Strict JSON: no NaN, no infinities. Every failure is a ValueError."""
 
     def refuse(constant: str) -> None:
         raise ValueError(f"{constant} is not a JSON number")
@@ -55,7 +55,7 @@ def parse_line(line: bytes) -> Any:
 
 
 def checked(content: dict[str, Any], where: str) -> RecordedRollout:
-    """The line as a rollout: every field there, of its kind, and of one length."""
+    """The line as a rollout: every field present, of its type, and all lists of one length."""
     names = [f.name for f in fields(RecordedRollout)]
     for name in names:
         if name not in content:
@@ -67,9 +67,9 @@ def checked(content: dict[str, Any], where: str) -> RecordedRollout:
     lists += [(f"signal {name!r}", row, _are_numbers_or_null) for name, row in content["signals"].items()]
     for name, row, fits in lists:
         if not isinstance(row, list) or len(row) != length:
-            raise GearError(f"{where}: corrupt, {name} is no list of {length} entries, one per token.")
+            raise GearError(f"{where}: corrupt, {name} is not a list of {length} entries, one per token.")
         if not fits(row):
-            raise GearError(f"{where}: corrupt, {name} holds an entry of another kind.")
+            raise GearError(f"{where}: corrupt, {name} has an entry of another type.")
     for name, row in content["signals"].items():
         for position, (value, sampled) in enumerate(zip(row, content["action_mask"], strict=True)):
             if value is None and sampled:

@@ -2,12 +2,12 @@
 
 A row:
 
-    messages        as OpenAI's chat interface has them, tool calls included; what the assistant says is credited
+    messages        as in OpenAI's chat API, tool calls included; the assistant's tokens get credit
     reward          a number
     hint            what the teacher may read: text; or `ground_truth`, or `answer` (the first of them that is there)
     group           rows of one group are compared. Without it: rows of the same prompt
-    advantage       what the row was worth within its group, where that is known already; then in every row
-    success, tools  true or false; JSON schemas for the chat template. Both may be left out
+    advantage       the row's advantage within its group, if known; then in every row
+    success, tools  true or false; JSON schemas for the chat template. Both are optional
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gear_rl.errors import GearError
 from gear_rl.records.record import SCHEMA
 
 LARGEST_FILE, LONGEST_LINE = 256 * 2**20, 64 * 2**20
-"""Bytes. Rows of a group may stand anywhere, so a file is read whole: larger ones are to be split by group."""
+"""Bytes. Rows of a group may be anywhere in a file, so it is read whole. Split larger ones by group."""
 LARGEST_TEMPLATE = 2**20
 MOST_MESSAGES = 500
 """Of one row: templates are rendered once per turn of the assistant."""
@@ -47,7 +47,7 @@ class Transcript:
 
     @property
     def prompt(self) -> list[Message]:
-        """The messages before the assistant first speaks."""
+        """The messages before the first one of the assistant."""
         roles = [message["role"] for message in self.messages]
         return self.messages[: roles.index("assistant")]
 
@@ -56,7 +56,7 @@ def read_transcripts(path: Path) -> list[Transcript]:
     """All rows of `path`, each checked."""
     rows = [_transcript(content, where) for where, content in read_rows(path)]
     if not rows:
-        raise GearError(f"{path} holds no rows.")
+        raise GearError(f"{path} has no rows.")
     given = [row.advantage is not None for row in rows]
     if any(given) and not all(given):
         lacking = rows[given.index(False)]
@@ -117,7 +117,7 @@ def read_template(path: Path) -> str:
     if not path.is_file():
         raise GearError(f"there is no chat template {path}.")
     if path.stat().st_size > LARGEST_TEMPLATE:
-        raise GearError(f"{path} has more than {LARGEST_TEMPLATE} bytes: this is no chat template.")
+        raise GearError(f"{path} has more than {LARGEST_TEMPLATE} bytes: this is not a chat template.")
     try:
         return path.read_text("utf-8")
     except UnicodeDecodeError:
@@ -277,7 +277,7 @@ def _call(call: Any, where: str) -> dict[str, Any]:
         try:
             parsed = json.loads(arguments or "{}")
         except (ValueError, RecursionError):
-            parsed = None  # what the model wrote is no JSON: left to the template, as it stands
+            parsed = None  # the model did not write JSON: left to the template unchanged
         arguments = parsed if isinstance(parsed, dict) else arguments
     elif not isinstance(arguments, dict):
         raise GearError(f"{where}: arguments must be an object or JSON text, not {_kind(arguments)}.")

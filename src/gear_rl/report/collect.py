@@ -87,7 +87,7 @@ class Collection:
 
 
 def collect(sources: list[Source], most_rollouts: int = MOST_ROLLOUTS) -> Collection:
-    """Read all of `sources`; refuse those that cannot stand beside the first."""
+    """Read all of `sources`. Raises for one that cannot be compared with the first."""
     name_runs(sources)
     refuse_different_tasks(sources)
     problems = SameProblems(sources[0])
@@ -134,7 +134,7 @@ def _read_other(source: Source, first: Run, problems: SameProblems, scales: dict
                 run.groups.setdefault(key, []).append(_entry(rollout, scales))
     if not run.rollouts:
         raise GearError(f"{source.record} has a header and no rollouts.")
-    problems.refuse_strangers(source, len(shared))
+    problems.refuse_without_overlap(source, len(shared))
     return run
 
 

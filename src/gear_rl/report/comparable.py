@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from gear_rl.errors import GearError
+from gear_rl.errors import GearError, printable
 from gear_rl.report.sources import Source
 
 Key = tuple[int, int]
@@ -50,7 +50,7 @@ class SameProblems:
             raise _refusal(self.first, other, where)
         return True
 
-    def refuse_strangers(self, other: Source, shared: int) -> None:
+    def refuse_without_overlap(self, other: Source, shared: int) -> None:
         if not shared:
             raise _refusal(self.first, other, "recorded steps: no step and group is in both")
 
@@ -76,5 +76,5 @@ def _where_they_part(ours: str, theirs: str) -> tuple[str, str]:
 
 def _brief(value: Any) -> str:
     """For an error message: short, and without what could steer a terminal."""
-    text = "".join(c if c.isprintable() else "?" for c in str(value))
+    text = printable(str(value))
     return text if len(text) <= 40 else text[:39] + "…"

@@ -52,8 +52,8 @@ def texts(values: Sequence[str | None]) -> Column:
     return [json.dumps(list(values), separators=(",", ":")).encode("ascii")]
 
 
-def _planes(words: np.ndarray) -> Column:
-    return [plane.tobytes() for plane in words.astype("<u4").view("u1").reshape(-1, 4).T]
+def _planes(numbers: np.ndarray) -> Column:
+    return [plane.tobytes() for plane in numbers.astype("<u4").view("u1").reshape(-1, 4).T]
 
 
 def deflated(*columns: Column) -> bytes:

@@ -1,7 +1,7 @@
 """The page: one file with style, script and data inside, that fetches nothing and runs nothing but its own script.
 
 Model output is hostile until shown otherwise. It enters as JSON and base64 in script elements that no browser executes,
-with every "<" escaped, and leaves as text nodes. Behind that stands a content security policy: the one script and the
+with every "<" escaped, and leaves as text nodes. A content security policy is the second barrier: the one script and the
 one style by their hashes, nothing from anywhere else, and no string that could become markup (Trusted Types).
 """
 

@@ -1,4 +1,4 @@
-"""What `gear report` is pointed at: a run folder, or a record alone. Everything but the rollouts is read here.
+"""What `gear report` reads: a run folder, or a record alone. Everything but the rollouts is read here.
 
 A run folder is data as much as the record in it: every file may be missing, half written, or from elsewhere.
 """
@@ -34,7 +34,7 @@ class Source:
     """A line per optimizer step: "step", and whatever was logged as a finite number."""
     evaluation: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    """What is missing and why, in sentences for the reader."""
+    """What is missing and why, for the reader."""
     name: str = ""
     """What tells this run from the others on the page; `name_runs` gives it."""
 
@@ -58,7 +58,7 @@ def open_source(path: Path) -> Source:
         header, _ = open_record(path)
         source = Source(path, path, header)
         trained = header.get("trained_with")
-        why = "credit was assigned anew to rollouts recorded earlier" if trained else "a record alone holds none"
+        why = "credit was reassigned to rollouts recorded earlier" if trained else "a record alone has none"
         source.notes.append(f"No training curves and no evaluation: {why}.")
         return source
     folder, config = RunFolder.open(path)
@@ -72,7 +72,7 @@ def open_source(path: Path) -> Source:
 
 
 def name_runs(sources: list[Source]) -> None:
-    """By method; where two have the same, by method and path; two of one path are refused."""
+    """By method; where two have the same, by method and path; the same path twice is an error."""
     paths = Counter(source.record.resolve() for source in sources)
     for source in sources:
         if paths[source.record.resolve()] > 1:
@@ -96,7 +96,7 @@ def _read_metrics(path: Path, notes: list[str]) -> list[dict[str, float]]:
         notes.append("No training curves: the run has no metrics.jsonl.")
         return []
     if path.stat().st_size > LONGEST_METRICS:
-        raise GearError(f"{path} has {path.stat().st_size} bytes; that is no log of a run.")
+        raise GearError(f"{path} has {path.stat().st_size} bytes; that is not a log of a run.")
     lines = path.read_bytes().split(b"\n")
     torn = lines.pop()
     rows: list[dict[str, float]] = []
@@ -141,7 +141,7 @@ def _read_evaluation(path: Path, notes: list[str]) -> dict[str, Any]:
             notes.append(f"No evaluation {when} training" + (": the run is unfinished." if when == "after" else "."))
             continue
         if not isinstance(ways, dict) or not all(isinstance(way, dict) for way in ways.values()):
-            raise GearError(f"{path} is damaged: {when!r} holds no scores.")
+            raise GearError(f"{path} is damaged: {when!r} has no scores.")
         kept[when] = {str(how): _scores(scores) for how, scores in ways.items()}
     return kept
 

@@ -1,4 +1,4 @@
-"""What a batch of rollouts has read so far, as one key-value cache, and the forwards that add to it."""
+"""The key-value cache of a batch of rollouts, and the forward passes that extend it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import torch
 from torch import Tensor
 
 from gear_rl.errors import GearError
+from gear_rl.scoring.padding import padded
 
-MOST_WORDS = 8
-"""Tokens of an environment's answer read in one forward while other rollouts speak. In tool dialogues half of the tokens are
-answers; this takes about half as many forwards as word by word, and more would only widen the cache."""
+MOST_TOKENS = 8
+"""Tokens of an environment's reply read in one forward while other rollouts sample. In tool dialogues half of the tokens
+are replies. This takes about half as many forwards as one token at a time; more would only widen the cache."""
 
 
 class Decoder:
-    """`read` gives each row its next tokens, and returns what follows them. The cache grows with every forward, by
-    transformers' own means: any model, any device."""
+    """`read` feeds each row its next tokens and returns the logits after them. The cache is transformers' own and grows
+    with every forward: any model, any device."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -26,7 +27,7 @@ class Decoder:
 
     def read(self, ids: list[list[int]]) -> Tensor:
         """A list per row, empty where there is nothing to read, padded on the left → logits after the last, (B, V)."""
-        tokens, alive = self._padded(ids, max(map(len, ids)))
+        tokens, alive = self._inputs(ids, max(map(len, ids)))
         self.mask = alive if self.mask is None else torch.cat([self.mask, alive], dim=1)
         positions = (self.mask.cumsum(1) - 1).clamp(min=0)[:, -tokens.size(1) :]
         out = self.model(
@@ -39,13 +40,14 @@ class Decoder:
         return out.logits[:, -1].float()
 
     def keep(self, rows: list[int]) -> None:
-        """Go on with these rows only."""
+        """Drop all other rows."""
         assert self.cache is not None and self.mask is not None
         index = torch.tensor(rows, device=self.model.device)
         self.cache.batch_select_indices(index)
         self.mask = self.mask[index]
 
-    def _padded(self, ids: list[list[int]], width: int) -> tuple[Tensor, Tensor]:
-        tokens = [[0] * (width - len(row)) + row for row in ids]
-        alive = [[0] * (width - len(row)) + [1] * len(row) for row in ids]
-        return torch.tensor(tokens, device=self.model.device), torch.tensor(alive, device=self.model.device)
+    def _inputs(self, ids: list[list[int]], width: int) -> tuple[Tensor, Tensor]:
+        """Tokens and mask, both (B, width), padded on the left."""
+        device = self.model.device
+        mask = padded([[1] * len(row) for row in ids], device=device, width=width, left=True)
+        return padded(ids, device=device, width=width, left=True), mask

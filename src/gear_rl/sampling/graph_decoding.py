@@ -1,5 +1,5 @@
-"""Sampling on a GPU: a cache of fixed place, so that the forward of a token is recorded once as a CUDA graph and then only
-replayed. A small model's forward is a thousand launches, and they are all the GPU waits for."""
+"""Sampling on a GPU with a static KV cache, so that the forward of a token is recorded once as a CUDA graph and then only
+replayed. A small model's forward is a thousand kernel launches, and the GPU waits for nothing else."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
 from gear_rl.errors import GearError
-from gear_rl.sampling.decoding import MOST_WORDS, Decoder
+from gear_rl.sampling.decoding import MOST_TOKENS, Decoder
 
 ROOM = 512
-"""Columns a cache of fixed place has to spare at first."""
+"""Free columns of a new static cache."""
 ALIGNED = 64
 log = logging.getLogger("gear_rl")
 
 
 def decoder_for(model: Any) -> Decoder:
-    """The fast one where the model is on a GPU and its attention is plain."""
+    """`GraphDecoder` where the model is on a GPU and its attention is plain, else `Decoder`."""
     return GraphDecoder(model) if model.device.type == "cuda" and _is_plain(model) else Decoder(model)
 
 
@@ -52,7 +52,7 @@ def grouped_attention(
 
 @cache
 def _say_once(message: str) -> None:
-    """Not again for every batch."""
+    """Not once per batch."""
     log.warning(message)
 
 
@@ -71,9 +71,9 @@ def attending_by_groups(config: Any) -> Iterator[None]:
 class GraphDecoder(Decoder):
     """Keys and values in buffers (B, heads, capacity, width of a head), written at the columns of the token being read.
 
-    Forwards of one token and of up to `MOST_WORDS` are recorded and replayed; others (all rows in step) run as they are.
-    When the buffers are full, columns that were padding are squeezed out, and only if that is not enough they grow. The
-    first token is read by the growing cache as well: if the two do not agree, that is used from then on, and it is said.
+    Forwards of one token and of up to `MOST_TOKENS` are recorded and replayed; others (all rows in step) run eagerly.
+    When the buffers are full, padding columns are removed, and only if that is not enough they grow. The first token is
+    read by the growing cache too: if the two disagree, the growing cache is used from then on, and a warning says so.
     `graphs` off: the same buffers without recording, which runs anywhere.
     """
 
@@ -82,7 +82,7 @@ class GraphDecoder(Decoder):
         self.graphs, self.room = graphs, room
         self.place: _Buffers | None = None
         self.plain: bool | None = None
-        """Whether to leave it to the growing cache: not known before the first token."""
+        """Whether to use the growing cache; None before the first token."""
         self._recorded: dict[int, tuple[Any, ...]] = {}
 
     def read(self, ids: list[list[int]]) -> Tensor:
@@ -93,7 +93,7 @@ class GraphDecoder(Decoder):
         return self._read_both_ways(ids)
 
     def _read_both_ways(self, ids: list[list[int]]) -> Tensor:
-        """The first token: go on in buffers only if that works with this model's cache and attention, and agrees."""
+        """The first token: use the buffers only if they work with this model's cache and attention, and agree with it."""
         why = None
         try:
             assert self.mask is not None
@@ -105,7 +105,7 @@ class GraphDecoder(Decoder):
         if why is None:
             apart = float((ours.softmax(-1) - theirs.softmax(-1)).abs().sum(-1).max() / 2)
             if not apart < 0.1:  # 16 bits differ by less; a wrong mask or place by far more
-                why = f"a forward in a cache of fixed place differs from a plain one by {apart:.2f}"
+                why = f"a forward with a static cache differs from a plain one by {apart:.2f}"
         self.plain = why is not None
         if why is not None:
             _say_once(f"sampling without CUDA graphs: {why}")
@@ -119,13 +119,13 @@ class GraphDecoder(Decoder):
         place = self.place
         assert place is not None
         width = max(map(len, ids))
-        width = MOST_WORDS if 1 < width < MOST_WORDS else width
+        width = MOST_TOKENS if 1 < width < MOST_TOKENS else width
         if place.end + width > place.capacity and place.squeeze(width, self.room):
             self._recorded.clear()
-        tokens, alive = self._padded(ids, width)
+        tokens, alive = self._inputs(ids, width)
         positions = (place.lengths[:, None] + alive.cumsum(1) - 1).clamp(min=0)
         place.take(alive)
-        if not self.graphs or width > MOST_WORDS:
+        if not self.graphs or width > MOST_TOKENS:
             return self._forward(tokens, positions)
         if width not in self._recorded:
             try:
@@ -156,12 +156,12 @@ class GraphDecoder(Decoder):
         return out.logits[:, -1].float()
 
     def _record(self, tokens: Tensor, positions: Tensor) -> tuple[Any, ...]:
-        """Tokens may be read twice into the same place: the second time nothing changes."""
+        """The same tokens are written twice to the same columns; the second time changes nothing."""
         with torch.cuda.device(self.model.device):  # a graph records the streams of one device only
             side = torch.cuda.Stream()
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
-                self._forward(tokens, positions)  # what is set up once must not be recorded
+                self._forward(tokens, positions)  # one-time set-up must not be recorded
             torch.cuda.current_stream().wait_stream(side)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, capture_error_mode="thread_local"):
@@ -176,13 +176,13 @@ class GraphDecoder(Decoder):
 
 
 class _Buffers:
-    """Stands for a cache of transformers' in a forward: `update` is all that attention asks of it."""
+    """Takes the place of a transformers cache in a forward: attention calls only `update`."""
 
     is_compileable = False
 
     def __init__(self, cache: Any, mask: Tensor, room: int) -> None:
         if any(layer.is_sliding or layer.keys.size(2) != mask.size(1) for layer in cache.layers):
-            raise GearError("the model's cache forgets what it has read (a sliding window)")
+            raise GearError("the model's cache drops what it has read (a sliding window)")
         self.keys = [layer.keys for layer in cache.layers]
         self.values = [layer.values for layer in cache.layers]
         self.valid, self.end = mask.bool(), mask.size(1)
@@ -191,7 +191,7 @@ class _Buffers:
         """(B,): tokens each row has read."""
         self.start = torch.zeros((), dtype=torch.long, device=mask.device)
         self.columns = self.start[None]
-        """Where the tokens being read go."""
+        """Columns of the tokens being read."""
         self._grow(self.end + room)
 
     @property
@@ -207,7 +207,7 @@ class _Buffers:
         return self.end
 
     def take(self, alive: Tensor) -> None:
-        """The next columns are for these tokens."""
+        """Use the next columns for these tokens."""
         width = alive.size(1)
         self.start.fill_(self.end)
         self.valid[:, self.end : self.end + width] = alive.bool()
@@ -233,7 +233,7 @@ class _Buffers:
         self.valid, self.lengths = self.valid[index], self.lengths[index]
 
     def _grow(self, capacity: int) -> None:
-        """To a multiple of what the attention kernels like; what was never written must not be NaN, or it spreads."""
+        """To a multiple of what attention kernels prefer. Filled with 0: a NaN in an unused column would spread."""
         more = -(-capacity // ALIGNED) * ALIGNED - self.valid.size(1)
         for buffers in (self.keys, self.values):
             for i, buffer in enumerate(buffers):

@@ -1,4 +1,4 @@
-"""The model that samples while another one learns: the policy itself, or a copy of it in fewer bits."""
+"""The model that samples during training: the policy itself, or a copy of it in 16 bits."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 
 
 class Sampler:
-    """`bfloat16`: a copy of the policy in 16 bits, refreshed whenever it is asked for. It is faster than a policy whose
-    weights are rounded anew in every forward, and its cache takes half the room."""
+    """`bfloat16`: a copy of the policy in 16 bits, updated on every call. Faster than rounding the weights in every forward,
+    and its cache takes half the memory. `float32`: the policy itself."""
 
     def __init__(self, precision: str) -> None:
         self.precision = precision
@@ -18,7 +18,7 @@ class Sampler:
 
     @torch.no_grad()
     def __call__(self, policy: Any) -> Any:
-        """The model to sample from, with `policy`'s weights as they are now."""
+        """The model to sample from, with the current weights of `policy`."""
         if self.precision == "float32":
             return policy
         if self._copy is None:

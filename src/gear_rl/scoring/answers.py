@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from gear_rl.errors import GearError
+from gear_rl.models import room_of
 from gear_rl.scoring.batching import FEWEST_TOKENS, padded_batches, token_budget
 from gear_rl.scoring.body import Ids
 
@@ -63,9 +64,9 @@ def turn_starts(action_mask: Tensor) -> Tensor:
 
 
 def refuse_beyond_context(model: Any, rows: Ids, what: str) -> None:
-    limit = getattr(model.config, "max_position_embeddings", None)
+    limit = room_of(model.config)
     longest = max(map(len, rows), default=0)
-    if limit is not None and longest > limit:
+    if longest > limit:
         raise GearError(f"{what}: {longest} tokens exceed the model's context of {limit}. Shorten the answer.")
 
 
@@ -77,12 +78,6 @@ def batches_of(model: Any, rows: Ids, with_gradients: bool = False) -> Iterator[
         budget = max(FEWEST_TOKENS, budget // max(1, getattr(model.config, "num_hidden_layers", 1)))
     for batch in padded_batches([[rows]], [0] * len(rows), budget):
         yield batch.rows
-
-
-def padded(rows: Ids, device: torch.device) -> Tensor:
-    """(n, width), filled on the right with what nothing looks at."""
-    width = max(map(len, rows))
-    return torch.tensor([row + [0] * (width - len(row)) for row in rows], device=device)
 
 
 def over_actions(

@@ -17,10 +17,11 @@ import torch
 from torch import Tensor
 
 from gear_rl.errors import GearError
-from gear_rl.scoring.answers import AnswerReading, batches_of, over_actions, padded, refuse_beyond_context
+from gear_rl.scoring.answers import AnswerReading, batches_of, over_actions, refuse_beyond_context
 from gear_rl.scoring.body import body_of, evaluating
 from gear_rl.scoring.divergence import token_divergence
 from gear_rl.scoring.head import Head
+from gear_rl.scoring.padding import padded
 
 BUDGET = 64
 
@@ -70,7 +71,7 @@ def _states(model: Any, rows: list[_Row], device: torch.device) -> list[Tensor]:
     body, states = body_of(model), [torch.empty(0)] * len(rows)
     sequences = [row.reading.ids for row in rows]
     for batch in batches_of(model, sequences):
-        ids = padded([sequences[b] for b in batch], device)
+        ids = padded([sequences[b] for b in batch], device=device)
         seen = torch.ones_like(ids)
         for n, b in enumerate(batch):
             seen[n, [len(rows[b].reading.prompt) + token for token in rows[b].hidden]] = 0

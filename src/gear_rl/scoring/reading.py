@@ -17,6 +17,7 @@ from torch import Tensor
 from gear_rl.scoring.body import Ids, rounds
 from gear_rl.scoring.packed_attention import CannotPack, packed_attention
 from gear_rl.scoring.packing import KeptPrompts, Packed
+from gear_rl.scoring.padding import padded
 
 _PLAIN_LAYERS = {"full_attention", "sliding_attention"}
 
@@ -74,7 +75,7 @@ def read_padded(body: Any, prompts: Ids, asked: Asked) -> Tensor:
     device, lengths = asked.ids.device, torch.tensor(list(map(len, prompts)))
     places = lengths.to(device)[asked.rollout] + asked.token - 1
     width = int((lengths + torch.tensor(asked.counts)).max())
-    rows = torch.tensor([prompt + [0] * (width - len(prompt)) for prompt in prompts]).to(device)  # padding: never seen
+    rows = padded(prompts, width=width).to(device)  # padding: never seen
     column = torch.arange(width) - lengths[:, None]
     answer = ((column >= 0) & (column < asked.ids.shape[1])).to(device)
     rows = torch.where(answer, asked.ids.gather(1, column.clamp(0, asked.ids.shape[1] - 1).to(device)), rows)

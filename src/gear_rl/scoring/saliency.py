@@ -20,10 +20,11 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from gear_rl.scoring.answers import AnswerReading, batches_of, over_actions, padded, refuse_beyond_context
+from gear_rl.scoring.answers import AnswerReading, batches_of, over_actions, refuse_beyond_context
 from gear_rl.scoring.body import body_of, evaluating
 from gear_rl.scoring.distillation import Compared, distillation_divergence
 from gear_rl.scoring.head import Head
+from gear_rl.scoring.padding import padded
 
 NOISE = 0.01
 """Standard deviation of the noise, as a share of the embeddings' own (ours: small enough for the KL to be quadratic)."""
@@ -45,7 +46,7 @@ def answer_saliency(
     with evaluating(model), torch.enable_grad():
         head = Head.of(model)
         for batch in batches_of(model, rows, with_gradients=True):
-            ids = padded([rows[b] for b in batch], action_mask.device)
+            ids = padded([rows[b] for b in batch], device=action_mask.device)
             embedded = body.get_input_embeddings()(ids).detach().requires_grad_()
             loss = _loss(body, head, embedded, [numbered[b][1] for b in batch], kind, temperature)
             (gradient,) = torch.autograd.grad(loss, [embedded])

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gear_rl.assignment.padding import padded
 from gear_rl.assignment.signals import SIGNALS, find_signal, how_to_get
 from gear_rl.errors import GearError
 from gear_rl.scoring import answer_logprob, scorer
 from gear_rl.scoring.answers import Answer, AnswerReading, turn_starts
 from gear_rl.scoring.hidden_distance import hidden_distance
 from gear_rl.scoring.masking import masking_divergence
+from gear_rl.scoring.padding import padded
 from gear_rl.scoring.saliency import answer_saliency
 from gear_rl.scoring.scorer import Scorer
 from gear_rl.scoring.teacher import Teacher
@@ -102,7 +102,7 @@ def from_task(sampled: Sampled, sources: Sources) -> dict[str, Tensor]:
                 raise GearError(
                     f"token_signals: {name!r} has {len(row)} values for the {len(ids)} tokens of rollout {i}."
                 )
-        signals[name] = padded(rows, torch.float32, width).to(sampled.action_mask.device)
+        signals[name] = padded(rows, torch.float32, sampled.action_mask.device, width=width)
     return signals
 
 

@@ -1,18 +1,46 @@
-"""What a person sees while training: a bar in a terminal, plain lines elsewhere."""
+"""What a person sees while training: a progress bar in a terminal, plain lines elsewhere, or nothing."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
 
 from gear_rl.training.run_folder import RunFolder
 
 
-class Progress:
-    """Told of events by `gear_rl.training.run`; prints to standard output."""
+class Progress(Protocol):
+    """What `gear_rl.training.run` reports while it runs."""
+
+    def line(self, text: str) -> None:
+        """Show one message."""
+
+    def progress(self, total: int, done: int) -> AbstractContextManager[None]:
+        """Entered while training runs: `total` optimizer steps, of which `done` were taken in an earlier process."""
+
+    def step(self, step: int, logs: dict[str, float]) -> None:
+        """An optimizer step was taken; `logs` are its metrics."""
+
+    def summary(self, evaluation: dict[str, Any], folder: RunFolder) -> None:
+        """The run is finished. `evaluation` is what evaluation.json holds."""
+
+
+class NoProgress:
+    """Shows nothing: one run among many that run in parallel."""
+
+    def line(self, text: str) -> None: ...
+    def step(self, step: int, logs: dict[str, float]) -> None: ...
+    def summary(self, evaluation: dict[str, Any], folder: RunFolder) -> None: ...
+
+    @contextmanager
+    def progress(self, total: int, done: int) -> Iterator[None]:
+        yield
+
+
+class TerminalProgress:
+    """Prints to standard output."""
 
     def __init__(self) -> None:
         self._bar: Any = None

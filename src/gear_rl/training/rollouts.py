@@ -9,9 +9,8 @@ from gear_rl.chat.messages import Prompt
 from gear_rl.chat.templates import Replies, tokenized_prompts
 from gear_rl.engines.record import write_scored
 from gear_rl.engines.step import Scored
-from gear_rl.evaluation.evaluate import judge_all
 from gear_rl.records.record import RecordWriter
-from gear_rl.sampling.play import play
+from gear_rl.sampling.play import judge_all, play
 from gear_rl.sampling.sampler import Sampler
 from gear_rl.signals.sampled import Ids
 from gear_rl.tasks.base import Row, Task, Verdict, tools_of

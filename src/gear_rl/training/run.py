@@ -7,7 +7,6 @@ import platform
 import signal
 import time
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
 
 from gear_rl.errors import GearError, unknown_name
 from gear_rl.files import write_json
@@ -17,6 +16,7 @@ from gear_rl.signals import from_verdicts
 from gear_rl.tasks import Task, make_task
 from gear_rl.tasks.base import check_rows
 from gear_rl.training.config import TrainConfig
+from gear_rl.training.progress import Progress
 from gear_rl.training.run_folder import RunFolder
 
 
@@ -53,9 +53,9 @@ def versions() -> dict[str, str]:
     return found
 
 
-def run(config: TrainConfig, folder: RunFolder, task: Task, model_path: str, say: Any) -> int:
-    """Train, or go on training. `say` is told what happens (`gear_rl.training.progress`). Returns the exit code."""
-    from gear_rl.evaluation.evaluate import evaluate
+def run(config: TrainConfig, folder: RunFolder, task: Task, model_path: str, say: Progress) -> int:
+    """Train, or resume training. `say` shows what happens. Returns the exit code."""
+    from gear_rl.evaluation.evaluate import evaluate_model
     from gear_rl.records.record import RecordWriter
     from gear_rl.sampling.sampler import Sampler
     from gear_rl.training.trainer import build_trainer
@@ -75,7 +75,7 @@ def run(config: TrainConfig, folder: RunFolder, task: Task, model_path: str, say
     test_rows = task.rows("test", options.eval_rows)
     if "before" not in done:
         say.line(f"evaluating on {len(test_rows)} unseen problems …")
-        done["before"] = evaluate(Sampler(options.precision)(model), tokenizer, task, test_rows)
+        done["before"] = evaluate_model(Sampler(options.precision)(model), tokenizer, task, test_rows, say=say.line)
         write_json(folder.evaluation, done)
     header = {
         "task": config.task,
@@ -106,7 +106,8 @@ def run(config: TrainConfig, folder: RunFolder, task: Task, model_path: str, say
         )
         return 130
     say.line(f"trained {options.steps - step} steps in {time.time() - began:.0f} s")
-    done["after"] = evaluate(Sampler(options.precision)(trainer.policy), tokenizer, task, test_rows)
+    trained = Sampler(options.precision)(trainer.policy)
+    done["after"] = evaluate_model(trained, tokenizer, task, test_rows, say=say.line)
     scratch = folder.path / "model.tmp"
     trainer.policy.save_pretrained(scratch)
     tokenizer.save_pretrained(scratch)

@@ -1,8 +1,7 @@
-"""What `gear train` does at the trainer's events: metrics, progress, a saved stop, sealed checkpoints, no step into nothing."""
+"""What `gear train` does at the trainer's events: metrics, progress, stop on Ctrl-C, checksums, no non-finite steps."""
 
 from __future__ import annotations
 
-import json
 import signal
 from typing import Any
 
@@ -10,20 +9,21 @@ import torch
 from transformers import TrainerCallback
 
 from gear_rl.errors import GearError
+from gear_rl.training.progress import Progress
 from gear_rl.training.run_folder import RunFolder, mark_complete
 
 MOST_SKIPPED = 5
-"""Steps in a row without a finite gradient; one more is no accident."""
+"""Consecutive steps without a finite gradient. One more ends the run."""
 
 
 class RunCallback(TrainerCallback):
-    """Metrics to the folder, progress to the terminal, Ctrl-C into a saved stop, checkpoints sealed.
+    """Writes metrics to the folder, shows progress, saves and stops on Ctrl-C, marks complete checkpoints.
 
-    A step whose gradient is not finite is skipped: taken, it would leave no weight a number. A backward pass in 16 bits
-    can do that by itself once in a thousand (pytorch issue 178251), and the next batch is fine."""
+    A step whose gradient is not finite is skipped: it would turn every weight into NaN. A backward pass in 16 bits can
+    produce one in a thousand steps without a cause in the data (pytorch issue 178251); the next batch is fine."""
 
-    def __init__(self, folder: RunFolder, say: Any) -> None:
-        self.folder, self.say = folder, say
+    def __init__(self, folder: RunFolder, progress: Progress) -> None:
+        self.folder, self.progress = folder, progress
         self.stop, self.skipped = False, 0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -31,11 +31,11 @@ class RunCallback(TrainerCallback):
             if self.stop:
                 raise KeyboardInterrupt
             self.stop = True
-            self.say.line(
-                "stopping after this step and saving (again: stop at once, losing what came after the last checkpoint)"
+            self.progress.line(
+                "stopping after this step and saving (press again to stop at once; steps since the last checkpoint are lost)"
             )
 
-        signal.signal(signal.SIGINT, interrupt)  # `training.run` puts the one before it back
+        signal.signal(signal.SIGINT, interrupt)  # `training.run` restores the previous handler
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
         gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
@@ -48,9 +48,9 @@ class RunCallback(TrainerCallback):
                 f"the gradient is not finite, {self.skipped} steps in a row up to step {state.global_step + 1}, and none was "
                 "taken. Try a smaller train.learning_rate, or train.precision=float32."
             )
-        self.say.line(f"step {state.global_step + 1}: the gradient is not finite; the step is skipped")
+        self.progress.line(f"step {state.global_step + 1}: the gradient is not finite; the step is skipped")
         for weight in model.parameters():
-            weight.grad = None  # an optimizer passes over what has no gradient
+            weight.grad = None  # the optimizer skips weights without a gradient
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         if self.stop:
@@ -59,9 +59,8 @@ class RunCallback(TrainerCallback):
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict | None = None, **kwargs: Any) -> None:
         if logs and "loss" in logs:
-            with open(self.folder.metrics, "a") as file:
-                file.write(json.dumps({"step": state.global_step, **logs}) + "\n")
-            self.say.step(state.global_step, logs)
+            self.folder.add_metrics(state.global_step, logs)
+            self.progress.step(state.global_step, logs)
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         mark_complete(self.folder.checkpoints / f"checkpoint-{state.global_step}")

@@ -1,4 +1,4 @@
-"""A run's folder: what is in it, which checkpoint can be trusted, and how an interrupted run is put back in order.
+"""A run's folder: what is in it, which checkpoint can be trusted, and how an interrupted run resumes.
 
     config.json         the resolved configuration          checkpoints/   what resuming needs, the newest two
     versions.json       what it ran on                      model/         the trained model, safetensors
@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 from gear_rl.errors import GearError
-from gear_rl.files import write_json
+from gear_rl.files import LineFile, write_json, write_text
 
 FORMAT = 1
 
@@ -34,7 +33,7 @@ class RunFolder:
     @staticmethod
     def create(path: Path, config: dict[str, Any]) -> RunFolder:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise GearError(f"{path} exists. Go on with it: gear train --resume {path}. Or give another --out.")
+            raise GearError(f"{path} exists. Resume it with gear train --resume {path}, or give another --out.")
         path.mkdir(parents=True, exist_ok=True)
         run = RunFolder(path)
         write_json(run.config, {"format": FORMAT, **config})
@@ -56,7 +55,7 @@ class RunFolder:
 
     @staticmethod
     def free_name(parent: Path, stem: str) -> Path:
-        """`parent/stem`, or the first of stem-2, stem-3, … that is not taken."""
+        """`parent/stem`, or the first of stem-2, stem-3, … that is free."""
         path, n = parent / stem, 2
         while path.exists():
             path, n = parent / f"{stem}-{n}", n + 1
@@ -70,8 +69,12 @@ class RunFolder:
             shutil.rmtree(folder)
         return None
 
+    def add_metrics(self, step: int, logs: dict[str, float]) -> None:
+        with LineFile(self.metrics) as file:
+            file.append(json.dumps({"step": step, **logs}).encode() + b"\n")
+
     def cut_metrics_after(self, step: int) -> None:
-        """Drop what an interrupted process logged beyond the checkpoint it will resume from."""
+        """Drop what an interrupted run logged after the checkpoint it resumes from."""
         if not self.metrics.exists():
             return
         kept = []
@@ -81,9 +84,7 @@ class RunFolder:
                     kept.append(line + "\n")
             except (json.JSONDecodeError, KeyError):
                 break  # a torn last line
-        scratch = self.metrics.with_suffix(".tmp")
-        scratch.write_text("".join(kept))
-        os.replace(scratch, self.metrics)
+        write_text(self.metrics, "".join(kept))
 
 
 def _step_of(folder: Path) -> int:

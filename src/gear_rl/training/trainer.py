@@ -18,13 +18,14 @@ from gear_rl.records.record import RecordWriter
 from gear_rl.signals.from_verdicts import VerdictKnowledge
 from gear_rl.tasks import Task
 from gear_rl.training.config import TrainConfig
+from gear_rl.training.progress import Progress
 from gear_rl.training.rollouts import RunRecorder, TaskSampler
 from gear_rl.training.run_callback import RunCallback
 from gear_rl.training.run_folder import RunFolder
 
 
 def build_trainer(
-    config: TrainConfig, folder: RunFolder, task: Task, model: Any, tokenizer: Any, writer: RecordWriter, say: Any
+    config: TrainConfig, folder: RunFolder, task: Task, model: Any, tokenizer: Any, writer: RecordWriter, say: Progress
 ) -> CreditGRPOTrainer:
     """The trainer that `gear train` runs: TRL's, with the settings of `config`."""
     options = config.train

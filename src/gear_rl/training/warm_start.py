@@ -27,6 +27,7 @@ from gear_rl.chat.templates import Replies, tokenized_prompts, writes_tools
 from gear_rl.chat.tool_calls import as_list, read_turn
 from gear_rl.errors import GearError
 from gear_rl.scoring.body import body_of
+from gear_rl.scoring.padding import padded
 from gear_rl.tasks.base import Row, SingleTurn, Task, Transcript, tools_of
 
 
@@ -145,10 +146,8 @@ def passes(batch: list[Gold], most: int) -> Iterator[list[Gold]]:
 
 def loss_sum(model: Any, part: list[Gold]) -> Tensor:
     """−Σ log p over what the policy says. The head reads the hidden states before those tokens only."""
-    width = max(len(gold.ids) for gold in part)
-    device = model.device
     ids, said, real = (
-        torch.tensor([[*v, *[0] * (width - len(v))] for v in values], device=device)
+        padded(values, device=model.device)
         for values in ([g.ids for g in part], [g.said for g in part], [[1] * len(g.ids) for g in part])
     )
     hidden = body_of(model)(input_ids=ids, attention_mask=real, use_cache=False).last_hidden_state

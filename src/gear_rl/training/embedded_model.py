@@ -1,4 +1,4 @@
-"""Make the embedded model: `python -m gear_rl.tasks.workshop.warm_start --out DIR`. The result ships in `model/`.
+"""Make the embedded model: `python -m gear_rl.training.embedded_model --out DIR`. The result ships in tasks/workshop/model.
 
 Supervised training on synthetic transcripts, half with a hint, half without:
 
@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from gear_rl.tasks.workshop import world
+from gear_rl.evaluation.evaluate import evaluate_model
+from gear_rl.tasks.workshop import Workshop, world
 from gear_rl.tasks.workshop.task import STEPS
 from gear_rl.tasks.workshop.tokenizer import ANSWER, BOT, END, HINT, USER, VOCABULARY, build_tokenizer
 
@@ -134,13 +135,10 @@ def train(model: torch.nn.Module, updates: int, rows: int, peak_lr: float, seed:
 
 def gate(model: torch.nn.Module) -> dict[str, float]:
     """True success of student and hinted teacher on 500 default orders. The ranges are the design of the task."""
-    from gear_rl.evaluation.evaluate import evaluate
-    from gear_rl.tasks.workshop import Workshop
-
     task, tokenizer = Workshop(), build_tokenizer()
     scores = {}
     for who, hinted in (("student", False), ("teacher", True)):
-        result = evaluate(model, tokenizer, task, task.rows("train", 500, seed=999), seed=0, hinted=hinted)
+        result = evaluate_model(model, tokenizer, task, task.rows("train", 500, seed=999), hinted=hinted)
         scores[who], scores[f"{who}_greedy"] = result["sampled"]["success"], result["greedy"]["success"]
     return scores
 

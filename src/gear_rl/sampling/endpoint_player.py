@@ -1,0 +1,98 @@
+"""The player of a model behind an OpenAI-compatible endpoint: dialogues in threads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from typing import Any
+
+from gear_rl.chat.endpoint import ContextFull, Endpoint
+from gear_rl.chat.messages import Message
+from gear_rl.sampling.players import Job, Judging, Sample, sample_of
+from gear_rl.tasks.base import Task, Transcript, tools_of
+
+
+@dataclass
+class EndpointPlayer:
+    """Plays `concurrency` dialogues at a time, each in a thread."""
+
+    endpoint: Endpoint
+    chat: dict[str, Any]
+    concurrency: int
+    judging: Judging = field(default_factory=Judging)
+
+    def play(self, task: Task, jobs: Sequence[Job]) -> Iterator[Sample]:
+        waiting = iter(jobs)
+        threads = ThreadPoolExecutor(self.concurrency)
+        running: set[Future[Sample]] = set()
+        try:
+            while True:
+                while len(running) < self.concurrency and (job := next(waiting, None)) is not None:
+                    running.add(threads.submit(self._one, task, job))
+                if not running:
+                    return
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    yield future.result()
+        finally:
+            self.endpoint.stopping.set()
+            threads.shutdown(wait=True, cancel_futures=True)
+            self.endpoint.stopping.clear()
+
+    def _one(self, task: Task, job: Job) -> Sample:
+        transcript, tokens = converse(self.endpoint, task, job, self.chat)
+        (verdict,) = self.judging.verdicts(task, [job.row], [transcript])
+        return sample_of(job, transcript, verdict, tokens)
+
+
+def converse(endpoint: Endpoint, task: Task, job: Job, chat: dict[str, Any]) -> tuple[Transcript, int]:
+    """One episode through an endpoint: the transcript, and how many tokens the model wrote (0 if not reported)."""
+    messages: list[Message] = (
+        [{"role": "user", "content": job.prompt}] if isinstance(job.prompt, str) else [dict(m) for m in job.prompt]
+    )
+    sampling: dict[str, Any] = {"temperature": job.temperature, "max_tokens": task.max_turn_tokens}
+    if job.temperature > 0:
+        sampling |= {"top_p": job.top_p, "seed": job.rng().getrandbits(31)}
+    if chat:
+        sampling["chat_template_kwargs"] = chat
+    episode, tools = task.episode(job.row), tools_of(task, job.row)
+    transcript, tokens, texts = Transcript("", [], episode), 0, list[str]()
+    while True:
+        try:
+            reply = endpoint.chat(messages, tools, **sampling)
+        except ContextFull:
+            if not transcript.turns:
+                raise
+            transcript.cut_off = True
+            break
+        tokens += reply.tokens
+        text, message = task.own_words(reply.text), reply.message
+        if text != reply.text:  # in the history too: transformers serve drops text beside a call
+            message = {"role": "assistant", "content": text}
+        transcript.turns.append(text)
+        texts.append(text)
+        if reply.cut_off:
+            transcript.cut_off = True
+            break
+        answer = episode.reply(text)
+        if answer is None or len(transcript.turns) >= task.max_turns:
+            break
+        answers = [{"role": "tool", "content": answer}] if isinstance(answer, str) else [dict(m) for m in answer]
+        texts += [m["content"] if isinstance(m.get("content"), str) else json.dumps(m) for m in answers]
+        messages += [message, *_with_call_ids(message, answers)]
+    transcript.completion = "\n".join(texts)
+    return transcript, tokens
+
+
+def _with_call_ids(message: Message, answers: list[Message]) -> list[Message]:
+    """`answers` with the id of the call that each tool message answers, as the API requires. If there are more calls than
+    tool messages, the last one answers the rest."""
+    ids = [call["id"] for call in message.get("tool_calls", [])]
+    tools = [answer for answer in answers if answer.get("role") == "tool"]
+    for answer, id in zip(tools, ids, strict=False):
+        answer["tool_call_id"] = id
+    extra = [{**tools[-1], "tool_call_id": id} for id in ids[len(tools) :]] if tools else []
+    after_tools = next((i for i, answer in enumerate(answers) if answer.get("role") != "tool"), len(answers))
+    return [*answers[:after_tools], *extra, *answers[after_tools:]]
