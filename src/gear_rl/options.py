@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import ast
 import inspect
+import itertools
 import math
 import textwrap
 import types
@@ -55,22 +56,24 @@ def option(
     return field(default=default, metadata=limits)
 
 
-def check_options(cls: type, values: Mapping[str, Any], where: str) -> None:
+def check_options(cls: type, values: Mapping[str, Any], where: str = "", section: str | None = None) -> None:
     """Raise GearError unless `values` fit the fields of the dataclass `cls`: known names, values of the right kind and
-    in range, none missing. `where` is what the options belong to ("train", a task's or a method's name)."""
-    known = _options_of(cls)
+    in range, none missing. `where`: what the options belong to ("train", a task's or a method's name). `section`: how
+    `--set` names them, if not so ("task", "credit")."""
+    known, dotted = _options_of(cls), f"{where}." if where else ""
     for name, value in values.items():
         if not known:
             raise GearError(f"{where} takes no options, got {name!r}.")
         if name not in known:
-            raise unknown_name(f"{where} option", name, known)
+            raise unknown_name(f"{where} option".strip(), name, known)
         if not _fits(value, known[name].metadata, _kinds(cls, known[name])):
             choices = known[name].metadata.get("choices")
             guess = did_you_mean(value, choices) if choices and isinstance(value, str) else ""
-            raise GearError(f"{where}.{name}={value!r}: must be {describe(cls, known[name])}.{guess}")
+            raise GearError(f"{dotted}{name}={value!r}: must be {describe(cls, known[name])}.{guess}")
     for name, declared in known.items():
         if _is_required(declared) and name not in values:
-            raise GearError(f"{where} needs the option {name}: {describe(cls, declared)}.")
+            how = f"--set {section or where}.{name}=VALUE"
+            raise GearError(f"{where} needs the option {name}: {how} ({describe(cls, declared)}).")
 
 
 def describe(cls: type, declared: Field[Any]) -> str:
@@ -103,7 +106,7 @@ def descriptions(cls: type) -> Mapping[str, str]:
         except (OSError, TypeError, SyntaxError, IndexError):
             continue
         lines = body.body if isinstance(body, ast.ClassDef) else []
-        for line, below in zip(lines, lines[1:], strict=False):
+        for line, below in itertools.pairwise(lines):
             if not (isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)):
                 continue
             if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) and isinstance(below.value.value, str):
@@ -146,7 +149,7 @@ def _kinds(cls: type, declared: Field[Any]) -> tuple[Any, ...]:
     class of the task's own, say), which is left to `cls` itself to check."""
     hint: Any = declared.type
     if isinstance(hint, str):  # alone, so that another field's unreadable annotation does not matter
-        owner = next(c for c in cls.__mro__ if declared.name in c.__dict__.get("__annotations__", {}))
+        owner = next(c for c in cls.__mro__ if declared.name in inspect.get_annotations(c))
         alone = type(owner.__name__, (), {"__annotations__": {"it": hint}, "__module__": owner.__module__})
         try:
             hint = typing.get_type_hints(alone)["it"]

@@ -71,7 +71,7 @@ class Method:
     options: Options
 
     def __init__(self, /, **options: Any) -> None:
-        check_options(self.Options, options, self.name)
+        check_options(self.Options, options, self.name, "credit")
         self.options = self.Options(**options)
 
     def assign(self, rollouts: Rollouts) -> Credit:
