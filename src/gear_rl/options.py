@@ -109,7 +109,11 @@ def descriptions(cls: type) -> Mapping[str, str]:
         for line, below in itertools.pairwise(lines):
             if not (isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)):
                 continue
-            if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) and isinstance(below.value.value, str):
+            if (
+                isinstance(below, ast.Expr)
+                and isinstance(below.value, ast.Constant)
+                and isinstance(below.value.value, str)
+            ):
                 found[line.target.id] = " ".join(below.value.value.split())
     return types.MappingProxyType(found)
 

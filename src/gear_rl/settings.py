@@ -68,8 +68,10 @@ def options_by_method(given: Mapping[str, Any], methods: Sequence[str]) -> dict[
     found: dict[str, dict[str, Any]] = {name: {} for name in methods}
     for key, value in given.items():
         if not isinstance(value, dict):
-            if len(methods) > 1:
-                raise GearError(f"--set credit.{key}: several methods are named, so say whose: credit.METHOD.{key}.")
+            if len(methods) != 1:
+                raise GearError(
+                    f"--set credit.{key}: {len(methods)} methods are named; say whose: credit.METHOD.{key}."
+                )
             found[methods[0]].setdefault(key, value)
         elif key in found:
             found[key] |= value

@@ -87,7 +87,7 @@ def test_help_fits_a_terminal():
         (["methods", "--js"], "unknown option '--js'"),
         (["methods", "gear", "grpo"], "too many arguments: grpo"),
         (["--sed", "1", "train"], "unknown option '--sed'. Options of a command follow its name"),
-        (["train", "--seed", "one"], "invalid int value: 'one'"),
+        (["train", "--seed", "one"], "--seed: 'one' must be a whole number, at least 0"),
         (["credit", "r.jsonl"], "required: --credit"),
         (["methods", "grop"], "unknown method 'grop'. Did you mean 'grpo'"),
         (["credit", "gone.jsonl", "--credit", "gear"], "there is no record gone.jsonl"),
@@ -163,8 +163,9 @@ def test_methods_as_json(capsys):
             "preserves_mass", "options"]  # fmt: skip
     assert all(list(m) == keys and set(m["cost"]) == {"forwards", "backwards", "why"} for m in listed.values())
     alpha = next(o for o in listed["gear"]["options"] if o["name"] == "alpha")
-    assert alpha["default"] == 2.0 and alpha["range"] == "a number at least 0" and alpha["doc"].startswith("α of (7)")
-    assert all(o["doc"] for m in listed.values() for o in m["options"]), "every option is explained"
+    assert alpha["default"] == 2.0 and alpha["range"] == "a number, at least 0"
+    assert alpha["description"].startswith("α of (7)")
+    assert all(o["description"] for m in listed.values() for o in m["options"]), "every option is explained"
 
 
 def test_methods_fit_a_terminal_also_one_without_greek():

@@ -192,7 +192,7 @@ def test_the_embedded_model_takes_the_same_commands(task, data, tmp_path):
     ("words", "message"),
     [
         (["--set", "warm.epochs=0"], "warm.epochs=0"),
-        (["--set", "warm.hinted=2"], "from 0 to 1"),
+        (["--set", "warm.hinted=2"], "at least 0 and at most 1"),
         (["--set", "warm.epoch=1"], "Did you mean 'epochs'"),
         (["--set", "wram.epochs=1"], "Did you mean 'warm'"),
         (["--set", "warm=1"], "warm.NAME=VALUE"),
