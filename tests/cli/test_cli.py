@@ -73,7 +73,7 @@ def test_help_imports_nothing_heavy():
 
 def test_help_fits_a_terminal():
     for words in ([], *([name] for name in COMMANDS)):
-        done = gear(*words, "--help", env={"COLUMNS": "80", "PATH": ""})
+        done = gear(*words, "--help", env={**os.environ, "COLUMNS": "80"})
         usage = done.stdout.split("examples:")[0]  # examples are commands: they are not broken into lines
         assert max(map(len, usage.splitlines())) <= 80
 
@@ -169,7 +169,7 @@ def test_methods_as_json(capsys):
 
 
 def test_methods_fit_a_terminal_also_one_without_greek():
-    done = gear("methods", env={"COLUMNS": "80", "PYTHONIOENCODING": "ascii"})
+    done = gear("methods", env={**os.environ, "COLUMNS": "80", "PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0 and max(map(len, done.stdout.splitlines())) <= 80
     assert all(any(line.startswith(name + " ") for line in done.stdout.splitlines()) for name in METHODS)
 
@@ -198,6 +198,14 @@ def test_credit_writes_a_new_record(record, capsys):
         for kept in ("step", "group", "prompt", "hinted_prompt", "token_texts", "signals", "turns", "success"):
             assert getattr(a, kept) == getattr(b, kept)
     assert any(a.weights != b.weights for a, b in zip(old.rollouts, new.rollouts, strict=True))
+
+
+def test_credit_takes_an_option_by_each_of_its_names(record, fails, capsys):
+    for pair in ("alpha=8", "credit.alpha=8", "credit.gear.alpha=8"):
+        assert main(["credit", str(record), "--credit", "gear", "--set", pair, "--force"]) == 0
+        assert read_record(record.with_name("rollouts.gear.jsonl")).header["options"]["alpha"] == 8
+    capsys.readouterr()
+    assert "gear credit takes credit.NAME and chat.NAME" in fails("credit", record, "--credit", "gear", "--set", "task.a=1")
 
 
 def test_credit_by_the_same_method_is_the_same(record):

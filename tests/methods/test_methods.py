@@ -17,8 +17,8 @@ from reference_peers import PEER_DEFAULTS
 from gear_rl import GearError, Rollouts, credit, methods
 from gear_rl.methods import METHODS, Method, all_methods, find_method, method
 from gear_rl.methods.base import HOW_TO_GET
-from gear_rl.options import describe
 from gear_rl.methods.randomness import hashed
+from gear_rl.options import describe
 
 every_method = pytest.mark.parametrize("name", METHODS)
 
