@@ -257,7 +257,7 @@ def test_records_without_decisions_and_models_for_records_are_refused(tmp_path, 
     assert main(["localize", str(path)]) == 2
     assert "does not say which decisions were wrong" in capsys.readouterr().err
     assert main(["localize", str(path), "--model", "x"]) == 2
-    assert "--model has no meaning for a record" in capsys.readouterr().err
+    assert "--model does not apply to a record" in capsys.readouterr().err
 
 
 def test_nothing_wrong_is_said(tmp_path, capsys):
