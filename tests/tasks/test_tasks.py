@@ -36,8 +36,8 @@ def test_every_name_leads_to_its_task():
 
 def test_what_a_task_may_offer_has_a_default():
     plain = Counting()
-    assert plain.answer_prefix == "" and plain.as_hint is None and plain.judge_process is None
-    assert make_task("workshop").answer_prefix == "answer" and callable(make_task("workshop").as_hint)
+    assert plain.answer_prefix == "" and plain.as_hint("done") is None and plain.judge_process is None
+    assert make_task("workshop").answer_prefix == "answer" and make_task("workshop").as_hint("") == ""
 
 
 def test_naming_a_task_imports_no_other():
