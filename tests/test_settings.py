@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gear_rl.errors import GearError
-from gear_rl.settings import load_config, merge, parse_assignments, parse_value
+from gear_rl.settings import load_config, merge, options_by_method, parse_assignments, parse_settings, parse_value
 
 
 @pytest.mark.parametrize(
@@ -73,10 +73,52 @@ def test_a_pair_that_is_none_is_refused(pair):
 
 
 def test_a_key_cannot_be_a_value_and_a_table():
-    with pytest.raises(GearError, match="value of its own"):
+    with pytest.raises(GearError, match="has a value already"):
         parse_assignments(["task=workshop", "task.steps=8"])
     with pytest.raises(GearError, match="cannot be a value"):
         parse_assignments(["task.steps=8", "task=workshop"])
+
+
+def test_sections_and_keys_of_a_command():
+    pairs = ["task.steps=8", "credit.rlsd+wrong_hint.mix=0.5", "seed=3"]
+    assert parse_settings("gear x", pairs, ("task", "credit"), keys=("seed",)) == {
+        "task": {"steps": 8},
+        "credit": {"rlsd+wrong_hint": {"mix": 0.5}},
+        "seed": 3,
+    }
+
+
+@pytest.mark.parametrize(
+    ("pair", "says"),
+    [
+        ("tsak.steps=8", "--set tsak: unknown. Did you mean 'task'? gear x takes task.NAME and chat.NAME."),
+        ("train.steps=8", "gear x takes task.NAME and chat.NAME."),
+        ("steps=8", "--set steps: unknown."),
+        ("task=workshop", "--set task='workshop': write task.NAME=VALUE."),
+    ],
+)
+def test_a_section_that_a_command_does_not_take_is_named(pair, says):
+    with pytest.raises(GearError) as caught:
+        parse_settings("gear x", [pair], ("task", "chat"))
+    assert says in str(caught.value)
+
+
+def test_a_name_alone_is_short_for_the_section_it_belongs_to():
+    pairs = ["alpha=8", "chat.enable_thinking=false", "credit.mix=0.5"]
+    expected = {"chat": {"enable_thinking": False}, "credit": {"alpha": 8, "mix": 0.5}}
+    assert parse_settings("gear x", pairs, ("credit", "chat"), short="credit") == expected
+    with pytest.raises(GearError, match=r"takes credit\.NAME and chat\.NAME"):
+        parse_settings("gear x", ["train.steps=3"], ("credit", "chat"), short="credit")
+
+
+def test_options_by_method():
+    assert options_by_method({"alpha": 4}, ["gear"]) == {"gear": {"alpha": 4}}
+    assert options_by_method({"gear": {"alpha": 4}}, ["gear", "grpo"]) == {"gear": {"alpha": 4}, "grpo": {}}
+    assert options_by_method({"alpha": 4, "gear": {"alpha": 8, "mix": 1}}, ["gear"]) == {"gear": {"alpha": 8, "mix": 1}}
+    with pytest.raises(GearError, match=r"say whose: credit\.METHOD\.alpha"):
+        options_by_method({"alpha": 4}, ["gear", "grpo"])
+    with pytest.raises(GearError, match=r"token is not among the methods named \(gear\)"):
+        options_by_method({"token": {"alpha": 4}}, ["gear"])
 
 
 def test_command_line_goes_over_the_file():

@@ -13,9 +13,13 @@ class GearError(ValueError):
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> GearError:
     """The error for a name that does not exist, with the nearest names that do."""
     known = sorted(known)
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    guess = f" Did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
-    return GearError(f"unknown {kind} {name!r}.{guess} Known: {', '.join(known)}.")
+    return GearError(f"unknown {kind} {name!r}.{did_you_mean(name, known)} Known: {', '.join(known)}.")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Such as " Did you mean 'gear'?", or nothing where no known name is near."""
+    close = difflib.get_close_matches(name, [each for each in known if isinstance(each, str)], n=3, cutoff=0.5)
+    return f" Did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
 
 
 def printable(text: str, instead: str = "?") -> str:

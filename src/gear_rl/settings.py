@@ -1,6 +1,7 @@
 """Settings from the command line (`--set a.b=value`) and from a file (`--config run.toml`), as one nested dict.
 
-Which keys exist is for whoever reads the dict to say; here values only get their types.
+Values get their types here, and `--set` its meaning: SECTION.NAME=VALUE, the same in every command. Which names a section
+has, and which values they take, is `gear_rl.options`'s part.
 """
 
 from __future__ import annotations
@@ -8,15 +9,15 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gear_rl.errors import GearError
+from gear_rl.errors import GearError, did_you_mean
 
 LARGEST_CONFIG = 2**20
-"""Bytes. A file of settings is a page, not a book."""
-_KEY = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+"""Bytes. Settings fit in far less; more is another kind of file."""
+_KEY = re.compile(r"[A-Za-z0-9_+-]+(\.[A-Za-z0-9_+-]+)*")
 _WORDS = {"true": True, "false": False, "null": None, "none": None}
 _INTEGER = re.compile(r"[+-]?\d(_?\d)*")
 _NUMBER = re.compile(r"[+-]?(\d(_?\d)*\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
@@ -35,11 +36,48 @@ def parse_assignments(pairs: Iterable[str]) -> dict[str, Any]:
         for part in path:
             place = place.setdefault(part, {})
             if not isinstance(place, dict):
-                raise GearError(f"--set {pair!r}: {part!r} has a value of its own already; nothing can be inside it.")
+                raise GearError(f"--set {pair!r}: {part!r} has a value already; it cannot have settings inside it.")
         if isinstance(place.get(last), dict):
             raise GearError(f"--set {pair!r}: settings inside {last!r} are given already; it cannot be a value.")
         place[last] = parse_value(text)
     return settings
+
+
+def parse_settings(
+    command: str, pairs: Iterable[str], sections: Sequence[str], *, keys: Sequence[str] = (), short: str | None = None
+) -> dict[str, Any]:
+    """The `--set` pairs of a command that takes SECTION.NAME=VALUE of these `sections`, and KEY=VALUE of these `keys`.
+    NAME=VALUE of any other name is short for `short`.NAME=VALUE, where that is a section."""
+    settings = parse_assignments(pairs)
+    for key, value in list(settings.items()):
+        if key in keys or (key in sections and isinstance(value, dict)):
+            continue
+        if key in sections:
+            raise GearError(f"--set {key}={value!r}: write {key}.NAME=VALUE.")
+        if short is not None and not isinstance(value, dict):
+            settings.setdefault(short, {}).setdefault(key, settings.pop(key))
+            continue
+        takes = " and ".join(f"{section}.NAME" for section in sections)
+        raise GearError(f"--set {key}: unknown.{did_you_mean(key, [*sections, *keys])} {command} takes {takes}.")
+    return settings
+
+
+def options_by_method(given: Mapping[str, Any], methods: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The section `credit` → options of each of `methods`. credit.NAME is an option of the only method, credit.METHOD.NAME
+    one of METHOD's."""
+    found: dict[str, dict[str, Any]] = {name: {} for name in methods}
+    for key, value in given.items():
+        if not isinstance(value, dict):
+            if len(methods) != 1:
+                raise GearError(
+                    f"--set credit.{key}: {len(methods)} methods are named; say whose: credit.METHOD.{key}."
+                )
+            found[methods[0]].setdefault(key, value)
+        elif key in found:
+            found[key] |= value
+        else:
+            raise GearError(f"--set credit.{key}: {key} is not among the methods named ({', '.join(methods)}).")
+    return found
 
 
 def parse_value(text: str) -> Any:

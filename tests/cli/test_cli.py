@@ -73,7 +73,7 @@ def test_help_imports_nothing_heavy():
 
 def test_help_fits_a_terminal():
     for words in ([], *([name] for name in COMMANDS)):
-        done = gear(*words, "--help", env={"COLUMNS": "80", "PATH": ""})
+        done = gear(*words, "--help", env={**os.environ, "COLUMNS": "80"})
         usage = done.stdout.split("examples:")[0]  # examples are commands: they are not broken into lines
         assert max(map(len, usage.splitlines())) <= 80
 
@@ -87,7 +87,7 @@ def test_help_fits_a_terminal():
         (["methods", "--js"], "unknown option '--js'"),
         (["methods", "gear", "grpo"], "too many arguments: grpo"),
         (["--sed", "1", "train"], "unknown option '--sed'. Options of a command follow its name"),
-        (["train", "--seed", "one"], "invalid int value: 'one'"),
+        (["train", "--seed", "one"], "--seed: 'one' must be a whole number, at least 0"),
         (["credit", "r.jsonl"], "required: --credit"),
         (["methods", "grop"], "unknown method 'grop'. Did you mean 'grpo'"),
         (["credit", "gone.jsonl", "--credit", "gear"], "there is no record gone.jsonl"),
@@ -163,12 +163,13 @@ def test_methods_as_json(capsys):
             "preserves_mass", "options"]  # fmt: skip
     assert all(list(m) == keys and set(m["cost"]) == {"forwards", "backwards", "why"} for m in listed.values())
     alpha = next(o for o in listed["gear"]["options"] if o["name"] == "alpha")
-    assert alpha["default"] == 2.0 and alpha["range"] == "a number at least 0" and alpha["doc"].startswith("α of (7)")
-    assert all(o["doc"] for m in listed.values() for o in m["options"]), "every option is explained"
+    assert alpha["default"] == 2.0 and alpha["range"] == "a number, at least 0"
+    assert alpha["description"].startswith("α of (7)")
+    assert all(o["description"] for m in listed.values() for o in m["options"]), "every option is explained"
 
 
 def test_methods_fit_a_terminal_also_one_without_greek():
-    done = gear("methods", env={"COLUMNS": "80", "PYTHONIOENCODING": "ascii"})
+    done = gear("methods", env={**os.environ, "COLUMNS": "80", "PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0 and max(map(len, done.stdout.splitlines())) <= 80
     assert all(any(line.startswith(name + " ") for line in done.stdout.splitlines()) for name in METHODS)
 
@@ -197,6 +198,14 @@ def test_credit_writes_a_new_record(record, capsys):
         for kept in ("step", "group", "prompt", "hinted_prompt", "token_texts", "signals", "turns", "success"):
             assert getattr(a, kept) == getattr(b, kept)
     assert any(a.weights != b.weights for a, b in zip(old.rollouts, new.rollouts, strict=True))
+
+
+def test_credit_takes_an_option_by_each_of_its_names(record, fails, capsys):
+    for pair in ("alpha=8", "credit.alpha=8", "credit.gear.alpha=8"):
+        assert main(["credit", str(record), "--credit", "gear", "--set", pair, "--force"]) == 0
+        assert read_record(record.with_name("rollouts.gear.jsonl")).header["options"]["alpha"] == 8
+    capsys.readouterr()
+    assert "gear credit takes credit.NAME and chat.NAME" in fails("credit", record, "--credit", "gear", "--set", "task.a=1")
 
 
 def test_credit_by_the_same_method_is_the_same(record):

@@ -405,14 +405,14 @@ def test_gear_eval_check(here, capsys):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--rows", "0"], "--rows 0: must be at least 1"),
+        (["--rows", "0"], "--rows: '0' must be a whole number, at least 1"),
         (["--temperature", "0"], "--mode greedy is temperature 0"),
         (["--mode", "greedy", "--samples", "4"], "would all be the same"),
         (["--check", "gsm8k", "--model", "x"], "leave out --model"),
         (["--endpoint", "localhost:1"], "name the model"),
         (["--endpoint", "localhost:1", "--model", "m"], "http://localhost:1/v1: no connection"),
         (["--endpoint", "localhost:1", "--model", "m", "--api-key-env", "NOT_SET_HERE"], "NOT_SET_HERE: that environment"),
-        (["--set", "train.steps=3"], "options of the task and of the chat template"),
+        (["--set", "train.steps=3"], "gear eval takes task.NAME and chat.NAME"),
         (["--split", "tset"], "Did you mean 'test'"),
         (["--task", "aime24"], "brings no model of its own"),
         (["--task", "aime24", "--model", "m", "--data", "gone"], "there is no folder 'gone'"),

@@ -185,13 +185,13 @@ def test_a_record_is_measured_in_thirds_of_its_training(tmp_path, capsys):
         (["--signals", "gear"], "It is a method: name it with --credit"),
         (["--credit", "gera"], "Did you mean 'gear'"),
         (["--rollouts", "0"], "at least 1"),
-        (["--temperature", "0"], "must be above 0"),
-        (["--set", "steps=4"], "write task.NAME"),
-        (["--set", "credit.alpha=4"], "credit.METHOD.alpha"),
-        (["--set", "credit.token.alpha=4"], "token is not among the methods measured (gear)"),
+        (["--temperature", "0"], "must be a number, above 0"),
+        (["--set", "steps=4"], "gear localize takes task.NAME"),
+        (["--credit", "gear,grpo", "--set", "credit.alpha=4"], "credit.METHOD.alpha"),
+        (["--set", "credit.token.alpha=4"], "token is not among the methods named (gear)"),
         (["--set", "credit.gear.alpha=-4"], "at least 0"),
-        (["--set", "task.steps=5"], "steps must be one of"),
-        (["--hint", "answer"], "--hint has no meaning for a played task"),
+        (["--set", "task.steps=5"], "workshop.steps=5: must be one of 4, 6, 8, 12"),
+        (["--hint", "answer"], "--hint does not apply to a played task"),
         (["--arithmetic"], "name the chat model"),
         (["--arithmetic", "x.jsonl"], "leave out SOURCE"),
         (["--arithmetic", "--model", "x", "--hint-template", "{hint}"], "lacks {prompt}"),
@@ -257,7 +257,7 @@ def test_records_without_decisions_and_models_for_records_are_refused(tmp_path, 
     assert main(["localize", str(path)]) == 2
     assert "does not say which decisions were wrong" in capsys.readouterr().err
     assert main(["localize", str(path), "--model", "x"]) == 2
-    assert "--model has no meaning for a record" in capsys.readouterr().err
+    assert "--model does not apply to a record" in capsys.readouterr().err
 
 
 def test_nothing_wrong_is_said(tmp_path, capsys):

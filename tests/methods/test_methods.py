@@ -16,8 +16,9 @@ from reference_peers import PEER_DEFAULTS
 
 from gear_rl import GearError, Rollouts, credit, methods
 from gear_rl.methods import METHODS, Method, all_methods, find_method, method
-from gear_rl.methods.base import HOW_TO_GET, describe_range
+from gear_rl.methods.base import HOW_TO_GET
 from gear_rl.methods.randomness import hashed
+from gear_rl.options import describe
 
 every_method = pytest.mark.parametrize("name", METHODS)
 
@@ -172,28 +173,28 @@ def test_directions_that_do_not_ask_about_the_sampled_token_need_less(direction)
 @pytest.mark.parametrize(
     ("option", "value", "range_"),
     [
-        ("alpha", -0.1, "a number at least 0"),
-        ("alpha", float("nan"), "a number at least 0"),
-        ("alpha", float("inf"), "a number at least 0"),
-        ("alpha", "2", "a number at least 0"),
-        ("alpha", True, "a number at least 0"),
+        ("alpha", -0.1, "a number, at least 0"),
+        ("alpha", float("nan"), "a number, at least 0"),
+        ("alpha", float("inf"), "a number, at least 0"),
+        ("alpha", "2", "a number, at least 0"),
+        ("alpha", True, "a number, at least 0"),
         ("direction", "outcom", "one of 'consistent', 'outcome', 'teacher'"),
-        ("quantile", 0.0, "a number above 0 and at most 1"),
-        ("quantile", 1.1, "a number above 0 and at most 1"),
-        ("floor_kl", 0, "a number above 0"),
-        ("floor_h", -1.0, "a number above 0"),
-        ("tau_kl", -0.5, "a number at least 0"),
-        ("tau_h", -0.5, "a number at least 0"),
-        ("rho_min", 0.0, "a number above 0 and at most 1"),
-        ("rho_min", 1.5, "a number above 0 and at most 1"),
-        ("rho_max", 0.9, "a number at least 1"),
-        ("mix", -0.1, "a number at least 0 and at most 1"),
-        ("mix", 1.1, "a number at least 0 and at most 1"),
+        ("quantile", 0.0, "a number, above 0 and at most 1"),
+        ("quantile", 1.1, "a number, above 0 and at most 1"),
+        ("floor_kl", 0, "a number, above 0"),
+        ("floor_h", -1.0, "a number, above 0"),
+        ("tau_kl", -0.5, "a number, at least 0"),
+        ("tau_h", -0.5, "a number, at least 0"),
+        ("rho_min", 0.0, "a number, above 0 and at most 1"),
+        ("rho_min", 1.5, "a number, above 0 and at most 1"),
+        ("rho_max", 0.9, "a number, at least 1"),
+        ("mix", -0.1, "a number, at least 0 and at most 1"),
+        ("mix", 1.1, "a number, at least 0 and at most 1"),
         ("scale_rewards", 1, "True or False"),
     ],
 )
 def test_option_out_of_range_is_refused_by_name_and_range(option, value, range_):
-    with pytest.raises(GearError, match=f"gear option {option}=.*: must be {range_}\\."):
+    with pytest.raises(GearError, match=f"gear\\.{option}=.*: must be {range_}\\."):
         method("gear", **{option: value})
 
 
@@ -203,14 +204,14 @@ def test_option_out_of_range_is_refused_by_name_and_range(option, value, range_)
      ("opd", {"clip": 0.0}), ("low_probability", {"floor": 0.0}), ("oracle", {"rho_min": 0.0})],
 )  # fmt: skip
 def test_options_of_the_controls_have_ranges_too(name, options):
-    with pytest.raises(GearError, match=f"{name} option {next(iter(options))}="):
+    with pytest.raises(GearError, match=f"{name}\\.{next(iter(options))}="):
         method(name, **options)
 
 
 @every_method
 def test_limits_themselves_are_allowed(name):
     for f in fields(METHODS[name].Options):
-        assert describe_range(f)
+        assert describe(METHODS[name].Options, f)
         for limit in ("at_least", "at_most"):
             if f.metadata[limit] is not None:
                 value = type(f.default)(f.metadata[limit])

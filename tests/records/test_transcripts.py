@@ -298,7 +298,7 @@ def test_what_cannot_be_credited_is_refused_before_a_model_is_loaded(sampled, tm
     same = write(tmp_path / "same.jsonl", *({**row, "ground_truth": "x"} for row in rows))
     assert "all problems here have the same ground truth" in refused("credit", same, "--credit", "wrong_hint", *nowhere)
     assert "lacks {hint}" in refused("credit", path, "--credit", "gear", *nowhere, "--hint-template", "{prompt}")
-    assert "must be above 0" in refused("credit", path, "--credit", "gear", *nowhere, "--temperature", "0")
+    assert "must be a number, above 0" in refused("credit", path, "--credit", "gear", *nowhere, "--temperature", "0")
     assert "no chat template" in refused(
         "credit", path, "--credit", "gear", *nowhere, "--chat-template", tmp_path / "t"
     )

@@ -3,12 +3,26 @@
 import json
 import sys
 import textwrap
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
+from gear_rl import tasks
 from gear_rl.errors import GearError
-from gear_rl.tasks import TASKS, SingleTurn, Task, Transcript, Verdict, choose, find_task, make_task, replay, verdicts
+from gear_rl.tasks import (
+    TASKS,
+    SingleTurn,
+    Task,
+    Transcript,
+    Verdict,
+    all_tasks,
+    choose,
+    find_task,
+    make_task,
+    replay,
+    verdicts,
+)
 from gear_rl.tasks.base import check_rows
 from gear_rl.tasks.workshop.task import Workshop
 from gear_rl.tasks.workshop.world import Order
@@ -18,6 +32,12 @@ def test_every_name_leads_to_its_task():
     for name in TASKS:
         task = find_task(name)
         assert issubclass(task, Task) and task.name == name and task.summary and task.splits
+
+
+def test_what_a_task_may_offer_has_a_default():
+    plain = Counting()
+    assert plain.answer_prefix == "" and plain.as_hint("done") is None and plain.judge_process is None
+    assert make_task("workshop").answer_prefix == "answer" and make_task("workshop").as_hint("") == ""
 
 
 def test_naming_a_task_imports_no_other():
@@ -31,14 +51,14 @@ def test_naming_a_task_imports_no_other():
     ("name", "options", "says"),
     [
         ("gms8k", {}, "Did you mean 'gsm8k'"),
-        ("workshop", {"stepz": 4}, "unknown option of task workshop 'stepz'. Did you mean 'steps'"),
-        ("workshop", {"steps": "four"}, "steps='four' must be of type int"),
-        ("workshop", {"steps": True}, "steps=True must be of type int"),
-        ("gsm8k", {"data": 3}, "data=3 must be of type str or None"),
+        ("workshop", {"stepz": 4}, "unknown workshop option 'stepz'. Did you mean 'steps'"),
+        ("workshop", {"steps": "four"}, "workshop.steps='four': must be one of 4, 6, 8, 12"),
+        ("workshop", {"steps": True}, "workshop.steps=True: must be one of"),
+        ("gsm8k", {"data": 3}, "gsm8k.data=3: must be text, or None"),
         ("reasoning_gym", {}, "needs the option dataset: --set task.dataset=VALUE"),
         ("gone.module:Task", {}, "no module 'gone' here or installed"),
         ("json:Task", {}, "unknown task class of json 'Task'"),
-        ("json:JSONDecoder", {}, "no subclass of gear_rl.tasks.Task"),
+        ("json:JSONDecoder", {}, "not a subclass of gear_rl.tasks.Task"),
         (":Task", {}, "write it as package.module:Class"),
         ("gone.jsonl", {}, "there is no file gone.jsonl"),
     ],
@@ -101,11 +121,11 @@ def test_the_examples_are_sound(monkeypatch):
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        ("class T(Task):\n    pass", "T must write episode and rows and judge"),
-        ("class T(SingleTurn):\n    def rows(self, split, count, seed=0): return []", "T must write judge"),
+        ("class T(Task):\n    pass", "T must define episode and rows and judge"),
+        ("class T(SingleTurn):\n    def rows(self, split, count, seed=0): return []", "T must define judge"),
         (
             "class T(Task):\n    def rows(self, *a): return []\n    def verdict(self, *a): return None",
-            "T must write episode;",
+            "T must define episode;",
         ),
         ("import gone_package", "importing broken failed: No module named 'gone_package'"),
         ("1 / 0", "importing broken failed: ZeroDivisionError"),
@@ -117,6 +137,50 @@ def test_an_unfinished_task_is_refused(users, body, says):
     with pytest.raises(GearError) as caught:
         make_task("broken:T")
     assert says in str(caught.value)
+
+
+class Echo(SingleTurn):
+    def rows(self, split, count, seed=0):
+        return choose([{"prompt": [], "id": "a"}], split, count, seed)
+
+    def judge(self, row, completion):
+        return Verdict(1.0, True)
+
+
+def register(monkeypatch, *entries: tuple[str, str]) -> None:
+    points = [EntryPoint(name, value, "gear_rl.tasks") for name, value in entries]
+    monkeypatch.setattr(tasks, "entry_points", lambda group: points if group == "gear_rl.tasks" else [])
+
+
+def test_third_party_tasks_are_found_and_listed(monkeypatch):
+    register(monkeypatch, ("echo", f"{__name__}:Echo"))
+    assert make_task("echo").name == "echo" and find_task("echo").summary == ""
+    assert list(all_tasks()) == [*TASKS, "echo"]
+    with pytest.raises(GearError, match=r"Did you mean 'echo'"):
+        find_task("ecco")
+
+
+def test_ours_are_found_without_looking_for_third_parties(monkeypatch):
+    def refuse(group):
+        raise AssertionError("entry points were read")
+
+    monkeypatch.setattr(tasks, "entry_points", refuse)
+    assert find_task("workshop") is Workshop and find_task("a.jsonl").name == "jsonl"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("gsm8k", "elsewhere:Maths", "'elsewhere:Maths' registers the task 'gsm8k', but that name is taken"),
+        ("broken", "no_such_module:X", "'broken' could not be loaded from 'no_such_module:X'"),
+        ("odd", "math:pi", "'odd': math:pi is not a subclass of gear_rl.tasks.Task"),
+        ("half", "gear_rl.tasks:SingleTurn", "'half': gear_rl.tasks:SingleTurn must define rows and judge"),
+    ],
+)
+def test_a_bad_third_party_task_is_named(monkeypatch, name, value, message):
+    register(monkeypatch, (name, value))
+    with pytest.raises(GearError, match=message):
+        all_tasks()
 
 
 class Counting(Task):

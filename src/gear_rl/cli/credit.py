@@ -15,20 +15,21 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gear_rl.cli.arguments import POSITIVE, add_set, read_settings
 from gear_rl.errors import GearError, printable
 from gear_rl.files import replacing
-from gear_rl.settings import parse_assignments
+from gear_rl.settings import options_by_method
 
 if TYPE_CHECKING:
     from gear_rl.methods import Method
     from gear_rl.records.record import RecordedRollout
 
 EPILOG = """examples:
-  gear credit runs/workshop-gear-0 --credit token --set alpha=8
+  gear credit runs/workshop-gear-0 --credit token --set credit.alpha=8
   gear credit transcripts.jsonl --credit gear --model MODEL -o credited.jsonl
 
 A transcript is a line {"messages": [...], "reward": 1.0, "answer": "..."}, tool calls
-and all; docs/transcripts.md tells the rest. `gear report` opens what is written."""
+and all; docs/transcripts.md has the details. `gear report` opens what is written."""
 TRANSCRIPTS_ONLY = ("model", "hint_template", "chat_template", "temperature", "device")
 MOST_TURNS, MOST_TEXTS = 12, 6  # the summary should fit a screen
 _OWN_SCALE = "{name} would scale rewards its own way, but {what}, and these are used as they are. Add --from-rewards."
@@ -40,9 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "record", metavar="FILE", type=Path, help="a record (rollouts.jsonl), a run's folder, or transcripts"
     )
     parser.add_argument("--credit", metavar="NAME", required=True, help="the method; `gear methods` lists them")
-    parser.add_argument(
-        "--set", metavar="KEY=VALUE", action="append", default=[], help="an option of the method; may be repeated"
-    )
+    add_set(parser, "credit.NAME (or NAME alone), chat.NAME (of the chat template)")
     parser.add_argument(
         "--from-rewards",
         action="store_true",
@@ -54,7 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--model", help="the model whose tokenizer, chat template and probabilities to use")
     group.add_argument("--hint-template", metavar="TEXT", help="how {prompt} and {hint} become the teacher's prompt")
     group.add_argument("--chat-template", metavar="FILE", type=Path, help="a chat template instead of the model's own")
-    group.add_argument("--temperature", type=float, help="of scoring: what the rollouts were sampled with (default 1)")
+    group.add_argument(
+        "--temperature", type=POSITIVE, help="of scoring: what the rollouts were sampled with (default 1)"
+    )
     group.add_argument("--device", help="default: auto")
 
 
@@ -63,10 +64,9 @@ def run(args: argparse.Namespace) -> int:
     from gear_rl.records.transcripts import is_record
 
     source = args.record / "rollouts.jsonl" if args.record.is_dir() else args.record
-    options = parse_assignments(args.set)
-    if isinstance(options.get("credit"), dict):  # credit.alpha=4, as `gear train` spells it
-        options |= options.pop("credit")
-    chat = options.pop("chat", {})
+    settings = read_settings(args, ("credit", "chat"), short="credit")
+    options = options_by_method(settings.get("credit", {}), [args.credit])[args.credit]
+    chat = settings.get("chat", {})
     chosen = method(args.credit, **options)
     own_scale = "scale_rewards" in options or getattr(chosen, "scale_rewards", True) is False
     out = args.out or source.with_name(f"{source.stem}.{args.credit}.jsonl")
@@ -108,10 +108,6 @@ def from_transcripts(
 
     temperature = 1.0 if args.temperature is None else args.temperature
     template = args.hint_template or DEFAULT_TEMPLATE
-    if not 0 < temperature < float("inf"):
-        raise GearError(f"--temperature {temperature}: must be above 0.")
-    if not isinstance(chat, dict):
-        raise GearError("--set chat: write chat.NAME=VALUE, a setting of the chat template.")
     check_template(template)
     chat_template = read_template(args.chat_template) if args.chat_template else None
     rows = read_transcripts(source)

@@ -1,4 +1,4 @@
-"""`gear eval`: score a model on a task, or prove that a task's judge can be trusted."""
+"""`gear eval`: score a model on a task, or check a task's judge on answers known to be right and wrong."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gear_rl.cli.arguments import COUNT, POSITIVE, add_set, add_task, read_settings
 from gear_rl.errors import GearError, unknown_name
+from gear_rl.options import argument
 
 if TYPE_CHECKING:
     from gear_rl.sampling.players import Player
@@ -21,49 +23,48 @@ EPILOG = """examples:
   gear eval --task gsm8k --data gsm8k --model Qwen/Qwen3-4B --samples 4
   gear eval --task aime24 --endpoint http://localhost:8000 --model Qwen/Qwen3-4B \\
             --samples 32 --temperature 0.6 --top-p 0.95 --mode sampled
-  gear eval --check gsm8k --data gsm8k         gold answers 100 %, empty ones 0 %
+  gear eval --check gsm8k --data gsm8k         reference answers 100 %, empty ones 0 %
 
-the same command again goes on where it was interrupted."""
+After an interruption, the same command continues where it stopped."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog, parser.formatter_class = EPILOG, argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
     add("--model", help="a model folder, a hub name or a run folder; default: the task's own model")
-    add("--task", help="a task, a .jsonl file or package.module:Class; default: workshop")
-    add("--check", metavar="TASK", help="no model: judge the task's gold and empty answers")
-    add("--data", metavar="DIR", help="folder with the task's files; default: the hub's data set")
-    add("--set", action="append", default=[], metavar="KEY=VALUE", help="task.NAME=VALUE, chat.NAME=VALUE")
+    add_task(parser)
+    add("--check", metavar="TASK", help="no model: judge the task's reference answers and empty ones")
+    add_set(parser, "task.NAME, chat.NAME (of the chat template)")
     add("--split", help="default: test (--check: all)")
-    add("--rows", type=int, help="problems to score on; default: all of them")
+    add("--rows", type=COUNT, help="problems to score on; default: all of them")
     add("--mode", choices=("both", "sampled", "greedy"), default="both")
-    add("--samples", type=int, default=1, metavar="K", help="samples of each problem (default 1)")
-    add("--temperature", type=float, default=1.0, help="of the samples (default 1)")
-    add("--top-p", type=float, default=1.0, help="of the samples (default 1)")
+    add("--samples", type=COUNT, default=1, metavar="K", help="samples of each problem (default 1)")
+    add(
+        "--temperature",
+        type=argument(float, above=0, note="--mode greedy is temperature 0"),
+        default=1.0,
+        help="of the samples (default 1)",
+    )
+    add("--top-p", type=argument(float, above=0, at_most=1), default=1.0, help="of the samples (default 1)")
     add("--seed", type=int, default=0, help="of the sampling")
     add("--hinted", action="store_true", help="show the model the hint: how good the teacher is")
     add("--endpoint", metavar="URL", help="ask an OpenAI-compatible server instead of loading the model")
     add("--api-key-env", metavar="NAME", help="environment variable with the endpoint's key")
-    add("--concurrency", type=int, default=16, help="requests to the endpoint at once (default 16)")
-    add("--timeout", type=float, default=300.0, help="seconds for one request (default 300)")
+    add("--concurrency", type=COUNT, default=16, help="requests to the endpoint at once (default 16)")
+    add("--timeout", type=POSITIVE, default=300.0, help="seconds for one request (default 300)")
     add("--device", default="auto")
     add("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
-    add("--batch-tokens", type=int, default=2**17, metavar="N", help="tokens in one batch (default 131072)")
+    add("--batch-tokens", type=COUNT, default=2**17, metavar="N", help="tokens in one batch (default 131072)")
     add("--out", type=Path, help="folder of the results; default: evals/TASK-MODEL-SETTINGS")
-    add("--json", action="store_true")
+    add("--json", action="store_true", help="print the results as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
-    from gear_rl.settings import parse_assignments
     from gear_rl.tasks import make_task
 
-    _refuse(args)
-    settings = parse_assignments(args.set)
-    options, chat = settings.pop("task", {}), settings.pop("chat", {})
-    if settings or not isinstance(options, dict) or not isinstance(chat, dict):
-        raise GearError("gear eval takes options of the task and of the chat template: --set task.NAME=VALUE.")
-    if args.data is not None:
-        options["data"] = args.data
+    _check_arguments(args)
+    settings = read_settings(args, ("task", "chat"))
+    options, chat = settings.get("task", {}), settings.get("chat", {})
     name = args.check or args.task or "workshop"
     task = make_task(name, **options)
     try:
@@ -72,18 +73,10 @@ def run(args: argparse.Namespace) -> int:
         task.close()
 
 
-def _refuse(args: argparse.Namespace) -> None:
-    """What cannot be meant, before anything is loaded."""
+def _check_arguments(args: argparse.Namespace) -> None:
+    """Arguments that exclude each other, before anything is loaded."""
     if args.check and (args.model or args.task or args.endpoint):
         raise GearError("--check TASK judges a task's own answers: leave out --model, --task and --endpoint.")
-    for name in ("rows", "samples", "concurrency", "batch_tokens"):
-        value = getattr(args, name)
-        if value is not None and value < 1:
-            raise GearError(f"--{name.replace('_', '-')} {value}: must be at least 1.")
-    if not 0 < args.top_p <= 1 or not 0 < args.temperature < float("inf") or not args.timeout > 0:
-        raise GearError(
-            "--temperature and --timeout must be above 0 (--mode greedy is temperature 0), --top-p in (0, 1]."
-        )
     if args.endpoint and not args.model:
         raise GearError("--endpoint: name the model that it serves with --model.")
     if args.mode == "greedy" and args.samples > 1:

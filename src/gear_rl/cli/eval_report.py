@@ -86,9 +86,8 @@ def _show_speed(speed: dict[str, Any], task: Task) -> None:
         print("all samples were there already")
     if speed["judged"]:
         print(f"{speed['judged']} answers judged, {speed['judged'] / max(speed['judging_seconds'], 1e-9):.0f} a second")
-    judge = getattr(task, "judge_process", None)
-    if judge is not None and judge.tally.judged:
-        print(f"in processes of their own: {judge.tally}")
+    if task.judge_process is not None and task.judge_process.tally.judged:
+        print(f"in processes of their own: {task.judge_process.tally}")
 
 
 def _share(value: float, interval: tuple[float, float]) -> str:

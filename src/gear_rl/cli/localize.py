@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gear_rl.cli.arguments import COUNT, POSITIVE, add_set, add_task, read_settings
 from gear_rl.errors import GearError
 
 if TYPE_CHECKING:
@@ -36,17 +37,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--teacher-model", metavar="MODEL", help="measure a frozen teacher with these weights, too")
     parser.add_argument("--signals", metavar="A,B,…", help="default: all; reverse_kl, gap, entropy, …")
     parser.add_argument("--credit", metavar="A,B,…", help="methods, their blame in lost rollouts (default: gear)")
-    parser.add_argument("--task", help="the task to play (default: workshop)")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="task.NAME, credit.METHOD.NAME, chat.NAME"
-    )
-    parser.add_argument("--rollouts", type=int, metavar="N", help=f"play, make or read N ({DEFAULT_ROLLOUTS})")
+    add_task(parser)
+    add_set(parser, "task.NAME, credit.METHOD.NAME, chat.NAME (of the chat template)")
+    parser.add_argument("--rollouts", type=COUNT, metavar="N", help=f"play, make or read N ({DEFAULT_ROLLOUTS})")
     parser.add_argument(
         "--hint", choices=("solution", "answer"), help="ground truth of step files (solution, else answer)"
     )
     parser.add_argument("--hint-template", metavar="TEXT", help="how {prompt} and {hint} become the teacher's prompt")
     parser.add_argument("--chat-template", metavar="FILE", type=Path, help="a chat template instead of the model's own")
-    parser.add_argument("--temperature", type=float, default=1.0, help="of sampling and scoring (default 1)")
+    parser.add_argument("--temperature", type=POSITIVE, default=1.0, help="of sampling and scoring (default 1)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -57,18 +56,14 @@ def run(args: argparse.Namespace) -> int:
     from gear_rl.localize.results import summarise
     from gear_rl.localize.table import text
     from gear_rl.methods import method
-    from gear_rl.settings import parse_assignments
+    from gear_rl.settings import options_by_method
 
-    settings = parse_assignments(args.set)
+    settings = read_settings(args, ("task", "credit", "chat"))
     _check(args, settings)
     signals = _names(args.signals) if args.signals is not None else list(SIGNALS)
     check_signals(signals)
-    options = settings.get("credit", {})
     names = _names(args.credit) if args.credit is not None else ["gear"]
-    methods = [method(name, **options.get(name, {})) for name in names]
-    for name in options:
-        if name not in names:
-            raise GearError(f"--set credit.{name}: {name} is not among the methods measured ({', '.join(names)}).")
+    methods = [method(name, **own) for name, own in options_by_method(settings.get("credit", {}), names).items()]
     source, unit, parts = _parts(args, settings, signals, methods)
     required = _names(args.signals or "") + _names(args.credit or "")
     summary = summarise(source, unit, parts, signals, methods, required=required, seed=args.seed)
@@ -83,23 +78,13 @@ def _names(text: str) -> list[str]:
 
 
 def _check(args: argparse.Namespace, settings: dict[str, Any]) -> None:
-    """What can be refused at once."""
-    for name, value in settings.items():
-        if name not in ("task", "credit", "chat") or not isinstance(value, dict):
-            raise GearError(f"--set {name}: write task.NAME, credit.METHOD.NAME or chat.NAME.")
-    for name, value in settings.get("credit", {}).items():
-        if not isinstance(value, dict):
-            raise GearError(f"--set credit.{name}: name the method too: credit.METHOD.{name}.")
-    if args.rollouts is not None and args.rollouts < 1:
-        raise GearError(f"--rollouts {args.rollouts}: at least 1.")
-    if not 0 < args.temperature < float("inf"):
-        raise GearError(f"--temperature {args.temperature}: must be above 0.")
+    """Arguments that exclude each other, before anything is loaded."""
     if args.source is not None and args.arithmetic:
         raise GearError("--arithmetic makes its own problems: leave out SOURCE, or --arithmetic.")
     steps = args.arithmetic or (args.source is not None and not _is_record(args.source))
     task = args.source is None and not args.arithmetic
     for given, name, fits in (
-        (args.task or settings.get("task"), "--task or task.NAME", task),
+        (args.task or settings.get("task"), "--task, --data or task.NAME", task),
         (args.model, "--model", task or steps),
         (args.teacher_model, "--teacher-model", task or steps),
         (args.rollouts, "--rollouts", task or steps),
@@ -110,7 +95,7 @@ def _check(args: argparse.Namespace, settings: dict[str, Any]) -> None:
     ):
         if given and not fits:
             what = "a played task" if task else "step labels" if steps else "a record, which holds what it needs"
-            raise GearError(f"{name} has no meaning for {what}.")
+            raise GearError(f"{name} does not apply to {what}.")
     if steps and not args.model:
         raise GearError("name the chat model whose signals are to find the mistakes with --model.")
 

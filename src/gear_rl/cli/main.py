@@ -23,6 +23,7 @@ COMMANDS = {
     "compare": "methods × seeds on one task: paired intervals, controls, headroom",
     "localize": "how well each signal and method finds the first wrong step",
     "report": "one self-contained HTML page: where the credit went",
+    "tasks": "what tasks there are, their splits and options",
     "methods": "what methods there are, what each needs and costs",
     "doctor": "versions, devices, self-checks: what to paste in a bug report",
 }

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import ast
-import inspect
 import json
 import re
 import shutil
 import textwrap
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
+
+from gear_rl.cli.arguments import option_lines
+from gear_rl.options import listing
 
 if TYPE_CHECKING:
     from gear_rl.methods import Method
@@ -53,9 +54,6 @@ def run(args: argparse.Namespace) -> int:
 
 def describe(method: type[Method]) -> dict[str, Any]:
     """Everything a method declares, as plain data."""
-    from gear_rl.methods.base import describe_range
-
-    docs = option_docs(method.Options)
     loss = method().distillation
     return {
         "name": method.name,
@@ -68,10 +66,7 @@ def describe(method: type[Method]) -> dict[str, Any]:
         "fewest_channels": method.fewest_channels,
         "distillation": asdict(loss) if loss else None,
         "preserves_mass": method.preserves_mass,
-        "options": [
-            {"name": f.name, "default": f.default, "range": describe_range(f), "doc": docs.get(f.name, "")}
-            for f in fields(method.Options)
-        ],
+        "options": listing(method.Options),
     }
 
 
@@ -79,21 +74,6 @@ def needs_beside_signals(method: type[Method]) -> list[str]:
     """What must be given or added beside signals: something for a teacher to read, parts of the reward, a loss."""
     read = {"own": ["hint"], "other": ["hint"], "sibling": ["sibling"], "feedback": ["feedback"], None: []}[method.hint]
     return [*read, *["channels"] * bool(method.fewest_channels), *["loss"] * bool(method().distillation)]
-
-
-def option_docs(options: type) -> dict[str, str]:
-    """The docstring under each field, which Python itself throws away; empty where the source is not at hand."""
-    docs: dict[str, str] = {}
-    for owner in reversed(options.__mro__[:-1]):
-        try:
-            body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
-        except (OSError, TypeError, SyntaxError):
-            continue
-        assert isinstance(body, ast.ClassDef)
-        for field, doc in zip(body.body, body.body[1:], strict=False):
-            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(doc, ast.Expr):
-                docs[field.target.id] = " ".join(str(ast.literal_eval(doc.value)).split())
-    return docs
 
 
 def table(methods: list[dict[str, Any]], width: int) -> str:
@@ -154,12 +134,8 @@ def in_full(m: dict[str, Any], width: int) -> str:
     lines = [textwrap.fill(f"{m['name']}: {m['summary']}", width), ""]
     for name, fact in facts.items():
         lines.append(textwrap.fill(fact, width, initial_indent=f"{name:10}", subsequent_indent=" " * 10))
-    lines += ["", "options (--set name=value):" if m["options"] else "no options"]
-    for option in m["options"]:
-        lines.append(f"  {option['name']} = {option['default']}    {option['range']}")
-        if option["doc"]:
-            lines.append(textwrap.fill(option["doc"], width, initial_indent=" " * 6, subsequent_indent=" " * 6))
-    return "\n".join(lines)
+    lines += ["", "options (--set credit.NAME=VALUE):" if m["options"] else "no options"]
+    return "\n".join([*lines, *option_lines(m["options"], width)])
 
 
 def loss_in_words(d: dict[str, Any]) -> str:

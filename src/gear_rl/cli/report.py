@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gear_rl.cli.arguments import COUNT
 from gear_rl.errors import GearError, printable, unknown_name
 from gear_rl.files import write_bytes
 
@@ -33,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rollouts",
         metavar="N",
-        type=int,
+        type=COUNT,
         default=1000,
         help="hold at most N rollouts of each run, in whole groups (1000)",
     )
@@ -43,8 +44,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.format not in FORMATS:
         raise unknown_name("format", args.format, FORMATS)
-    if args.rollouts < 1:
-        raise GearError(f"--rollouts {args.rollouts}: must be at least 1.")
     wanted = _group(args.group)
     out = _out(args)
     if args.format == "png":

@@ -1,38 +1,48 @@
-"""`gear train`: train an agent, or go on with a run that was interrupted."""
+"""`gear train`: train an agent, or continue a run that was interrupted."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
+from gear_rl.cli.arguments import add_set, add_task, option_lines, read_settings
 from gear_rl.errors import GearError
+from gear_rl.options import argument
 
 EPILOG = """examples:
   gear train                                   GEAR on the embedded model and task
   gear train --credit grpo --seed 1
   gear train --set credit.alpha=4 --set task.hint_errors=0.3 --set train.steps=600
+  gear train --task gsm8k --settings           every setting of such a run
   gear train --resume runs/workshop-gear-0
 
-settings are task.NAME, credit.NAME (`gear methods METHOD` lists them) and train.NAME;
-a run's config.json can be given back with --config."""
+A run's config.json can be given back with --config."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog, parser.formatter_class = EPILOG, argparse.RawDescriptionHelpFormatter
     parser.add_argument("--model", help="a folder or hub name; default: the model that comes with the task")
-    parser.add_argument("--task", help="a task's name, a .jsonl file or package.module:Class; default: workshop")
-    parser.add_argument("--data", help="folder with the task's data in its upstream layout (task.data)")
+    add_task(parser)
     parser.add_argument("--credit", help="the credit method; default: gear")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any setting, repeatable")
-    parser.add_argument("--config", help="a .toml or .json file of settings; the command line goes before it")
-    parser.add_argument("--seed", type=int)
+    add_set(parser, "train.NAME, task.NAME, credit.NAME")
+    parser.add_argument("--config", help="a .toml or .json file of settings; the command line overrides it")
+    parser.add_argument("--seed", type=argument(int, at_least=0))
     parser.add_argument("--out", type=Path, help="run folder; default: the next free runs/TASK-CREDIT-SEED")
-    parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with an interrupted run, exactly")
+    parser.add_argument("--resume", type=Path, metavar="RUN", help="continue an interrupted run, exactly")
+    parser.add_argument("--settings", action="store_true", help="list every setting of such a run, and do not train")
+    parser.add_argument("--json", action="store_true", help="print the list of --settings as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.settings:
+        return _list_settings(args)
+    if args.json:
+        raise GearError("--json is for --settings. A run's results are in its folder: evaluation.json, metrics.jsonl.")
+
     from gear_rl.training.config import TrainConfig
     from gear_rl.training.progress import TerminalProgress
     from gear_rl.training.run import prepare
@@ -46,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
             if getattr(args, name) is not None
         ]
         if given or args.set:
-            raise GearError(f"--resume goes on with the run as it was configured; leave out --{(given or ['set'])[0]}.")
+            raise GearError(f"--resume continues the run as it was configured; leave out --{(given or ['set'])[0]}.")
         folder, stored = RunFolder.open(args.resume)
         config = TrainConfig.from_dict(stored)
         task, model = prepare(config)
@@ -64,18 +74,37 @@ def run(args: argparse.Namespace) -> int:
         task.close()
 
 
+def _list_settings(args: argparse.Namespace) -> int:
+    from gear_rl.training.config import TrainConfig, settings
+
+    config = TrainConfig.from_dict(_settings(args))
+    listed = settings(config.task, config.credit)
+    if args.json:
+        print(json.dumps({"task": config.task, "credit": config.credit, "settings": listed}, indent=2))
+        return 0
+    width = max(60, min(110, shutil.get_terminal_size().columns))
+    print(f"task {config.task}, method {config.credit}. Change a setting with --set NAME=VALUE.\n")
+    print("\n".join(option_lines(listed, width)))
+    return 0
+
+
 def _settings(args: argparse.Namespace) -> dict[str, Any]:
-    """File under --set under the named flags."""
-    from gear_rl.settings import load_config, merge, parse_assignments
+    """The file's settings, overridden by --set and --data, overridden by the other flags."""
+    from gear_rl.settings import load_config, merge, options_by_method
 
     settings = load_config(args.config) if args.config else {}
     settings.pop("format", None)  # a run's own config.json
-    for name in ("task", "credit"):
-        if isinstance(settings.get(name), str):
-            settings[name] = {"name": settings[name]}
-    settings = merge(settings, parse_assignments(args.set))
-    flags: dict[str, Any] = {name: {"name": getattr(args, name)} for name in ("task", "credit") if getattr(args, name)}
-    if args.data is not None:
-        flags["task"] = {**flags.get("task", {}), "data": args.data}
-    flags |= {name: getattr(args, name) for name in ("model", "seed") if getattr(args, name) is not None}
-    return merge(settings, flags)
+    given = read_settings(args, ("train", "task", "credit"), keys=("model", "seed", "task", "credit"))
+    for source in (settings, given):
+        for name in ("task", "credit"):
+            if isinstance(source.get(name), str):
+                source[name] = {"name": source[name]}
+    settings = merge(settings, given)
+    settings = merge(
+        settings, {name: {"name": getattr(args, name)} for name in ("task", "credit") if getattr(args, name)}
+    )
+    credit = settings.get("credit")
+    if isinstance(credit, dict) and any(isinstance(value, dict) for value in credit.values()):
+        chosen = credit.pop("name", "gear")  # credit.METHOD.NAME, as commands with several methods need it
+        settings["credit"] = {"name": chosen, **options_by_method(credit, [chosen])[chosen]}
+    return settings | {name: getattr(args, name) for name in ("model", "seed") if getattr(args, name) is not None}

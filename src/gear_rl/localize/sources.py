@@ -82,9 +82,7 @@ def played(request: Request, task: Task) -> Parts:
         for name in models:
             request.say(f"{len(rows)} rollouts by {name} …")
             model, tokenizer = load_model(find_model(name, default), request.device)
-            sources = Sources(
-                answer="answer" if rows[0].get("answer") else None, answer_prefix=getattr(task, "answer_prefix", "")
-            )
+            sources = Sources(answer="answer" if rows[0].get("answer") else None, answer_prefix=task.answer_prefix)
             teachers = request.teachers(model, tokenizer, sources, default)
             scored, facts = from_task(
                 task,

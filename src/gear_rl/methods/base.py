@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from torch import Tensor
@@ -12,8 +11,10 @@ from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.segments import Segments
 from gear_rl.assignment.signals import how_to_get
-from gear_rl.errors import GearError, unknown_name
+from gear_rl.errors import GearError
 from gear_rl.methods.distillation import Distillation
+from gear_rl.options import check_options
+from gear_rl.options import option as option  # methods declare their options with it
 
 Hint = Literal["own", "other", "sibling", "feedback"] | None
 
@@ -70,13 +71,7 @@ class Method:
     options: Options
 
     def __init__(self, /, **options: Any) -> None:
-        known = {f.name: f for f in fields(self.Options)}
-        for name, value in options.items():
-            if not known:
-                raise GearError(f"{self.name} takes no options, got {name!r}.")
-            if name not in known:
-                raise unknown_name(f"{self.name} option", name, known)
-            _check_option(self.name, known[name], value)
+        check_options(self.Options, options, self.name, "credit")
         self.options = self.Options(**options)
 
     def assign(self, rollouts: Rollouts) -> Credit:
@@ -98,43 +93,3 @@ def to_credit(rollouts: Rollouts, advantages: Tensor, weights: Tensor, segments:
     """Packed results, each (B, L), put back to where the tokens stand, each (B, T)."""
     unpack = rollouts.actions.unpack
     return Credit(unpack(advantages), unpack(weights), unpack(segments.index), unpack(segments.onsets))
-
-
-def option(
-    default: Any,
-    *,
-    at_least: float | None = None,
-    above: float | None = None,
-    at_most: float | None = None,
-    choices: tuple[str, ...] | None = None,
-) -> Any:
-    """A field of `Options` with its range: a value outside is refused by name."""
-    return field(default=default, metadata=dict(at_least=at_least, above=above, at_most=at_most, choices=choices))
-
-
-def describe_range(option_field: Field[Any]) -> str:
-    """The range of an option in words, as the error message and the list of methods print it."""
-    limits = option_field.metadata
-    if limits.get("choices"):
-        return "one of " + ", ".join(map(repr, limits["choices"]))
-    kind = {bool: "True or False", int: "a whole number", float: "a number"}[type(option_field.default)]
-    words = {"above": "above", "at_least": "at least", "at_most": "at most"}
-    bounds = [f"{word} {limits[key]:g}" for key, word in words.items() if limits.get(key) is not None]
-    return " ".join([kind, " and ".join(bounds)]).strip()
-
-
-def _check_option(method: str, option_field: Field[Any], value: Any) -> None:
-    """Refuse a value of the wrong kind or out of range."""
-    limits, kind = option_field.metadata, type(option_field.default)
-    if kind is str:
-        fits = value in limits["choices"]
-    elif kind is bool:
-        fits = isinstance(value, bool)
-    else:
-        fits = isinstance(value, int if kind is int else (int, float)) and not isinstance(value, bool)
-        fits = fits and math.isfinite(value)
-        fits = fits and (limits.get("at_least") is None or value >= limits["at_least"])
-        fits = fits and (limits.get("above") is None or value > limits["above"])
-        fits = fits and (limits.get("at_most") is None or value <= limits["at_most"])
-    if not fits:
-        raise GearError(f"{method} option {option_field.name}={value!r}: must be {describe_range(option_field)}.")

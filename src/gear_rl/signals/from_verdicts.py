@@ -48,8 +48,7 @@ class VerdictKnowledge(TaskKnowledge):
         return [v.feedback if self.has_feedback else None for v in _verdicts(sampled)]
 
     def sibling_hint(self, sampled: Sampled, rollout: int, sibling: int, feedback: str | None) -> str | None:
-        as_hint = getattr(self._task, "as_hint", None)  # a task whose model reads hints of one form only
-        return as_hint(self._tokenizer.decode(sampled.completion_ids[sibling])) if as_hint else None
+        return self._task.as_hint(self._tokenizer.decode(sampled.completion_ids[sibling]))
 
 
 def _verdicts(sampled: Sampled) -> Sequence[Verdict]:

@@ -1,6 +1,10 @@
-"""Tasks by name: one explicit dict. A task knows its data, its world and its verdict; never credit, never an engine.
+"""Tasks by name. A task knows its data, its world and its verdict; never credit, never an engine.
 
-A name in `TASKS`, a JSONL file (`problems.jsonl`), or a class of your own (`package.module:Task`): docs/tasks.md.
+A name in `TASKS`, a JSONL file (`problems.jsonl`), a class of your own (`package.module:Task`), or a class that an
+installed package registers as an entry point (docs/tasks.md):
+
+[project.entry-points."gear_rl.tasks"]
+my_task = "my_package:MyTask"
 """
 
 from __future__ import annotations
@@ -8,10 +12,11 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from dataclasses import MISSING, fields, is_dataclass
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from gear_rl.errors import GearError, unknown_name
+from gear_rl.options import check_options
 from gear_rl.tasks.base import Episode, Message, Row, SingleTurn, Task, Transcript, Verdict, choose, replay, verdicts
 
 TASKS: dict[str, str] = {
@@ -41,17 +46,13 @@ JSONL_ENDINGS = (".jsonl", ".jsonl.gz")
 
 
 def make_task(name: str, **options: Any) -> Task:
-    """The task called `name`, with its options checked by name and type."""
+    """The task called `name`, with its options checked by name, kind and range."""
+    found = find_task(name)
     if name.endswith(JSONL_ENDINGS):
-        from gear_rl.tasks.jsonl import Jsonl
-
         if "path" in options:
             raise GearError(f"task {name}: the file is the task's name; leave out path={options['path']!r}.")
-        found: type[Task] = Jsonl
         options = {"path": name, **options}
-    else:
-        found = find_task(name)
-    _check_options(name, found, options)
+    check_options(found, options, found.name, "task")
     try:
         return found(**options)
     except TypeError as error:
@@ -59,14 +60,44 @@ def make_task(name: str, **options: Any) -> Task:
 
 
 def find_task(name: str) -> type[Task]:
-    """The class of one of ours, or of the user's `package.module:Class`."""
+    """The class of the task `name`: one of ours, an installed package's, a .jsonl file's, or `package.module:Class`.
+    Entry points are looked at only when it is not one of ours."""
+    if name.endswith(JSONL_ENDINGS):
+        from gear_rl.tasks.jsonl import Jsonl
+
+        return Jsonl
     if name in TASKS:
         module, _, attribute = TASKS[name].partition(":")
         return getattr(importlib.import_module(module), attribute)
-    if ":" not in name:
+    if ":" in name:
+        return _users_task(name)
+    third_party = _third_party()
+    if name not in third_party:
         own = "A task of your own: package.module:Class, or a .jsonl file."
-        raise GearError(f"{unknown_name('task', name, TASKS)} {own}")
-    return _users_task(name)
+        raise GearError(f"{unknown_name('task', name, [*TASKS, *third_party])} {own}")
+    return _load(third_party[name])
+
+
+def all_tasks() -> dict[str, type[Task]]:
+    """Ours and every third-party task that is installed."""
+    return {name: find_task(name) for name in TASKS} | {name: _load(entry) for name, entry in _third_party().items()}
+
+
+def _third_party() -> dict[str, EntryPoint]:
+    found: dict[str, EntryPoint] = {}
+    for entry in entry_points(group="gear_rl.tasks"):
+        if entry.name in TASKS or entry.name in found:
+            raise GearError(f"entry point {entry.value!r} registers the task {entry.name!r}, but that name is taken.")
+        found[entry.name] = entry
+    return found
+
+
+def _load(entry: EntryPoint) -> type[Task]:
+    try:
+        loaded = entry.load()
+    except Exception as error:
+        raise GearError(f"task {entry.name!r} could not be loaded from {entry.value!r}: {error!r}") from error
+    return _complete(loaded, entry.name, entry.value)
 
 
 def _users_task(name: str) -> type[Task]:
@@ -74,7 +105,7 @@ def _users_task(name: str) -> type[Task]:
     if not module_name or not attribute.isidentifier():
         raise GearError(f"task {name!r}: write it as package.module:Class.")
     if os.getcwd() not in sys.path and "" not in sys.path:
-        sys.path.insert(0, os.getcwd())  # as `python -m` has it: a task beside the user's own work is found
+        sys.path.insert(0, os.getcwd())  # as `python -m` does: a task in the current folder is found
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -86,46 +117,22 @@ def _users_task(name: str) -> type[Task]:
     if not hasattr(module, attribute):
         classes = [n for n, v in vars(module).items() if isinstance(v, type) and issubclass(v, Task) and v is not Task]
         raise unknown_name(f"task class of {module_name}", attribute, classes)
-    found = getattr(module, attribute)
+    return _complete(getattr(module, attribute), name, attribute)
+
+
+def _complete(found: Any, name: str, where: str) -> type[Task]:
+    """`found`, if it is a task with all that a task must have. One without a name of its own is called `name`."""
     if not (isinstance(found, type) and issubclass(found, Task)):
-        raise GearError(f"task {name!r}: {attribute} is no subclass of gear_rl.tasks.Task.")
+        raise GearError(f"task {name!r}: {where} is not a subclass of gear_rl.tasks.Task.")
     missing = sorted(getattr(found, "__abstractmethods__", ()))
     if found.judge in (Task.judge, SingleTurn.judge) and found.verdict in (Task.verdict, SingleTurn.verdict):
         missing.append("judge")
     if missing:
-        raise GearError(f"task {name!r}: {attribute} must write {' and '.join(missing)}; see gear_rl.tasks.base.")
-    for text in ("name", "summary"):
-        if not hasattr(found, text):
-            setattr(found, text, attribute if text == "name" else "")
+        raise GearError(f"task {name!r}: {where} must define {' and '.join(missing)}; see gear_rl.tasks.base.")
+    for attribute, default in (("name", name.rpartition(":")[2]), ("summary", "")):
+        if not hasattr(found, attribute):
+            setattr(found, attribute, default)
     return found
-
-
-_PLAIN: dict[str, type | tuple[type, ...]] = {
-    "int": int,
-    "float": (int, float),
-    "str": str,
-    "bool": bool,
-    "list": list,
-    "dict": dict,
-}
-
-
-def _check_options(name: str, task: type[Task], options: dict[str, Any]) -> None:
-    """By the task's dataclass fields. Field types this cannot read are left to the task."""
-    known: dict[str, Any] = {f.name: f for f in fields(task) if f.init} if is_dataclass(task) else {}
-    for option, value in options.items():
-        if option not in known:
-            raise unknown_name(f"option of task {name}", option, known)
-        wanted = [part.split("[")[0].strip() for part in str(known[option].type).split("|")]
-        if (value is None and "None" in wanted) or not all(part in (*_PLAIN, "None") for part in wanted):
-            continue
-        fits = [part for part in wanted if part != "None" and isinstance(value, _PLAIN[part])]
-        if not fits or (isinstance(value, bool) and "bool" not in wanted):
-            raise GearError(f"task {name}: {option}={value!r} must be of type {' or '.join(wanted)}.")
-    lacking = [f.name for f in known.values() if f.default is MISSING and f.default_factory is MISSING]
-    for option in lacking:
-        if option not in options:
-            raise GearError(f"task {name} needs the option {option}: --set task.{option}=VALUE.")
 
 
 __all__ = [
@@ -137,6 +144,7 @@ __all__ = [
     "Task",
     "Transcript",
     "Verdict",
+    "all_tasks",
     "choose",
     "find_task",
     "make_task",

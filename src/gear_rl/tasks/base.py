@@ -138,13 +138,19 @@ class Task(ABC):
     mended: ClassVar[dict[str, str]] = {}
     """Ids of problems whose published gold answer contradicts its own problem, and how; `reference` gives a right one."""
     max_turns: int = 1
+    """Turns of the policy in one episode, at most."""
     max_turn_tokens: int = 256
+    """Tokens of one turn, at most."""
     concurrent_replies: int = 1
     """Episodes of a batch answered at once, in threads. More than 1 is for worlds that wait: a user behind an endpoint."""
     concurrent_verdicts: int = 1
     """Rollouts judged at once, in threads. More than 1 is for judges in processes of their own."""
     judge_knows_decisions: bool = False
     """Whether verdicts say which decisions were wrong: what the `oracle` control needs."""
+    judge_process: Any = None
+    """The processes that judge answers, where a task has some (`tasks.workers`). Evaluation prints their `tally`."""
+    answer_prefix: str = ""
+    """What the policy writes before its answer: the log-probability of the reference answer is taken behind it."""
 
     @abstractmethod
     def rows(self, split: str, count: int | None, seed: int = 0) -> list[Row]:
@@ -168,6 +174,11 @@ class Task(ABC):
         """An endpoint's turn as the model itself wrote it, for tasks whose calls are not written <tool_call>…</tool_call>:
         servers that know a model's calls set them apart, and ours come back in that form. Unchanged: nothing to restore."""
         return turn
+
+    def as_hint(self, completion: str) -> str | None:
+        """A successful rollout in the form in which the task's model reads hints, for a teacher that reads a sibling's. None:
+        the completion itself will do."""
+        return None
 
     def reference(self, row: Row) -> str | list[str]:
         """A rollout that must score 100 %: a whole completion (a str, judged by `judge`) or the policy's turns (a list,

@@ -2,98 +2,78 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from gear_rl.engines import LOSS_TYPES
 from gear_rl.errors import GearError, unknown_name
+from gear_rl.methods import find_method
+from gear_rl.options import check_options, listing, option
 from gear_rl.scoring.teacher import KINDS
+from gear_rl.tasks import find_task
 
 PRECISIONS = ("float32", "bfloat16")
 SCHEDULES = ("linear", "constant")
-COUNTS = (
-    "steps", "prompts", "generations", "teacher_every", "mix_steps", "mask_budget", "eval_rows", "checkpoint_every",
-    "record_every",
-)  # fmt: skip
-NUMBERS: dict[str, tuple[Callable[[float], bool], str]] = {
-    "learning_rate": (lambda x: 0 < x < math.inf, "above 0"),
-    "temperature": (lambda x: 0 < x < math.inf, "above 0"),
-    "kl": (lambda x: 0 <= x < math.inf, "not below 0"),
-    "teacher_decay": (lambda x: 0 < x <= 1, "above 0 and at most 1"),
-}
 
 
 @dataclass
 class TrainOptions:
     """`--set train.NAME=VALUE`. The defaults are those of the embedded task (docs/experiments.md says how they were chosen)."""
 
-    steps: int = 400
+    steps: int = option(400, at_least=1)
     """Optimizer steps; each samples a fresh batch."""
-    prompts: int = 4
+    prompts: int = option(4, at_least=1)
     """Prompts per step."""
-    generations: int = 8
+    generations: int = option(8, at_least=2, note="a group of one has no baseline")
     """Rollouts per prompt: the group."""
-    rollouts_per_pass: int | None = None
-    """Rollouts that go through the model at once when the loss is computed; a divisor of prompts × generations. Fewer need
-    less memory and give the same gradient. None: all."""
-    precision: str = "float32"
+    rollouts_per_pass: int | None = option(None, at_least=1, note="a divisor of prompts × generations")
+    """Rollouts that go through the model at once when the loss is computed. Fewer need less memory and give the same
+    gradient. None: all."""
+    precision: str = option("float32", choices=PRECISIONS)
     """float32, or bfloat16: weights and optimizer stay in float32, forward and backward passes run in bfloat16, and a
     bfloat16 copy of the policy samples."""
-    learning_rate: float = 6e-4
-    schedule: str = "linear"
+    learning_rate: float = option(6e-4, above=0)
+    """Of the first step; `schedule` says what follows."""
+    schedule: str = option("linear", choices=SCHEDULES)
     """linear: the learning rate falls to 0 over the run. constant: it stays. At a constant rate some runs of the embedded task
-    end where every rollout of a group gives the same answer, which no outcome can mend (docs/experiments.md)."""
-    kl: float = 0.0
+    end where every rollout of a group gives the same answer, which no outcome can correct (docs/experiments.md)."""
+    kl: float = option(0.0, at_least=0)
     """β of the KL term towards the starting policy (TRL's `beta`). Above 0, each step reads its rollouts once more with the
     starting weights, which are kept in memory."""
-    temperature: float = 1.0
-    loss_type: str = "dapo"
-    teacher: str | None = None
-    """live, sync, ema or base. None: what the method's source uses where it distils, else live."""
-    teacher_every: int = 20
-    teacher_decay: float = 0.05
-    mix_steps: int | None = None
-    """Let λ fall to 0 over so many steps."""
-    mask_budget: int = 64
-    """oar_p: tokens, or runs of them, that are hidden in each rollout, one at a time."""
-    eval_rows: int = 1000
-    """Unseen problems for the evaluation before and after."""
-    checkpoint_every: int = 50
-    record_every: int = 10
-    """Keep the rollouts of every so many steps."""
+    temperature: float = option(1.0, above=0)
+    """Of sampling and scoring."""
+    loss_type: str = option("dapo", choices=LOSS_TYPES)
+    """TRL's name of the policy loss."""
+    teacher: str | None = option(None, choices=KINDS)
+    """Which weights read the hint. live: the policy's. sync: a copy of them, renewed every `teacher_every` steps. ema: their
+    moving average. base: the starting weights. None: what the method's source uses where it distils, else live."""
+    teacher_every: int = option(20, at_least=1)
+    """Steps between two copies (teacher=sync)."""
+    teacher_decay: float = option(0.05, above=0, at_most=1)
+    """Share of the policy's weights in each update of the moving average (teacher=ema)."""
+    mix_steps: int | None = option(None, at_least=1)
+    """Steps over which the method's `mix` (λ) falls to 0. None: it stays."""
+    mask_budget: int = option(64, at_least=1)
+    """oar_p: tokens, or runs of tokens, that are masked in each rollout, one at a time."""
+    eval_rows: int = option(1000, at_least=1)
+    """Problems of the test split for the evaluation before and after."""
+    checkpoint_every: int = option(50, at_least=1)
+    """Steps between two checkpoints."""
+    record_every: int = option(10, at_least=1)
+    """Steps between two whose rollouts are kept in the record."""
     report_to: str = "none"
     """A tracker of TRL's: tensorboard, trackio, wandb."""
     device: str = "auto"
+    """cpu, cuda, cuda:1, … auto: a GPU where there is one."""
 
     def __post_init__(self) -> None:
-        for name in COUNTS:
-            least = 2 if name == "generations" else 1
-            value = getattr(self, name)
-            if (name, value) == ("mix_steps", None):
-                continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                why = " (a group of one has no baseline)" if name == "generations" else ""
-                raise GearError(f"train.{name}={value!r}: must be a whole number, at least {least}{why}.")
+        check_options(type(self), vars(self), "train")
         rollouts = self.prompts * self.generations
-        part = rollouts if self.rollouts_per_pass is None else self.rollouts_per_pass
-        if not isinstance(part, int) or isinstance(part, bool) or part < 1 or rollouts % part:
+        if self.rollouts_per_pass is not None and rollouts % self.rollouts_per_pass:
             raise GearError(
-                f"train.rollouts_per_pass={part!r}: must be a divisor of prompts × generations, here {rollouts}."
+                f"train.rollouts_per_pass={self.rollouts_per_pass}: must be a divisor of prompts × generations, "
+                f"here {rollouts}."
             )
-        choices = {"precision": PRECISIONS, "schedule": SCHEDULES, "loss_type": LOSS_TYPES, "teacher": KINDS}
-        for name, known in choices.items():
-            value = getattr(self, name)
-            if value not in known and (name, value) != ("teacher", None):
-                raise unknown_name(f"train.{name}", str(value), known)
-        for name, (holds, limits) in NUMBERS.items():
-            value = getattr(self, name)
-            if type(value) not in (int, float) or not holds(value):
-                raise GearError(f"train.{name}={value!r}: must be a number {limits}.")
-        for name in ("device", "report_to"):
-            if not isinstance(getattr(self, name), str):
-                raise GearError(f"train.{name}={getattr(self, name)!r}: must be a name.")
 
 
 @dataclass
@@ -103,11 +83,15 @@ class TrainConfig:
     task: str = "workshop"
     task_options: dict[str, Any] = field(default_factory=dict)
     model: str | None = None
-    """None: the model that comes with the task."""
+    """A folder or hub name. None: the model that comes with the task."""
     credit: str = "gear"
     credit_options: dict[str, Any] = field(default_factory=dict)
-    seed: int = 0
+    seed: int = option(0, at_least=0)
+    """Of data order and sampling."""
     train: TrainOptions = field(default_factory=TrainOptions)
+
+    def __post_init__(self) -> None:
+        check_options(type(self), vars(self))
 
     @staticmethod
     def from_dict(values: dict[str, Any]) -> TrainConfig:
@@ -121,20 +105,14 @@ class TrainConfig:
         train = values.get("train", {})
         if not isinstance(train, dict):
             raise GearError(f"train={train!r}: must be a table of options, such as train.steps=100.")
-        options = {f.name for f in fields(TrainOptions)}
-        for name in train:
-            if name not in options:
-                raise unknown_name("train option", name, options)
-        seed = values.get("seed", 0)
-        if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
-            raise GearError(f"seed={seed!r}: must be a whole number, at least 0.")
+        check_options(TrainOptions, train, "train")  # names too, which `TrainOptions(**train)` would not explain
         return TrainConfig(
             task=task.pop("name", "workshop"),
             task_options=task,
             model=values.get("model"),
             credit=credit.pop("name", "gear"),
             credit_options=credit,
-            seed=seed,
+            seed=values.get("seed", 0),
             train=TrainOptions(**train),
         )
 
@@ -147,6 +125,13 @@ class TrainConfig:
             "seed": self.seed,
             "train": asdict(self.train),
         }
+
+
+def settings(task: str, credit: str) -> list[dict[str, Any]]:
+    """Every setting of a run with this task and method, as `options.listing` has them: what `gear train --settings` shows."""
+    common = [entry for entry in listing(TrainConfig) if entry["name"] in ("model", "seed")]
+    method, train = listing(find_method(credit).Options, "credit."), listing(TrainOptions, "train.")
+    return [*common, *train, *method, *listing(find_task(task), "task.")]
 
 
 def _named(value: Any, what: str) -> dict[str, Any]:

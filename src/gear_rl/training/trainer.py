@@ -86,7 +86,7 @@ def build_trainer(
         teacher_decay=options.teacher_decay,
         mix_steps=options.mix_steps,
         answer="answer",
-        answer_prefix=getattr(task, "answer_prefix", ""),
+        answer_prefix=task.answer_prefix,
         knowledge=VerdictKnowledge(task, rows[0], chosen, tokenizer),
         mask_budget=options.mask_budget,
         recorder=RunRecorder(writer, tokenizer, options.record_every),

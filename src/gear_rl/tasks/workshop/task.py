@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from gear_rl.errors import GearError, unknown_name
+from gear_rl.errors import unknown_name
+from gear_rl.options import check_options, option
 from gear_rl.tasks.base import Row, Task, Transcript, Verdict
 from gear_rl.tasks.workshop.environment import (
     WorkshopEnvironment,
@@ -30,27 +31,19 @@ class Workshop(Task):
 
     name: ClassVar[str] = "workshop"
     summary: ClassVar[str] = "multi-turn tool use with a verifiable outcome (embedded, generated)"
-    answer_prefix: ClassVar[str] = ANSWER
-    """What the policy says before its answer."""
+    answer_prefix = ANSWER
 
-    steps: int = 6
+    steps: int = option(6, choices=STEPS, note="the lengths its model knows")
     """Jobs per order: 4 (tests), 6 (default), 8 or 12 (long)."""
-    answer: str = "yesno"
+    answer: str = option("yesno", choices=tuple(ANSWERS))
     """The question at the end: yesno and quarter leave room for luck, exact does not (the no-headroom control)."""
-    hint_errors: float = 0.0
+    hint_errors: float = option(0.0, at_least=0, at_most=1)
     """Share of wrong tools in the hint, fixed per prompt."""
-    hint_error_kind: str = "noise"
+    hint_error_kind: str = option("noise", choices=HINT_ERROR_KINDS)
     """noise: every hint errs by itself. bias: the same facts are wrong in all hints, as in a faulty answer key."""
 
     def __post_init__(self) -> None:
-        if self.answer not in ANSWERS:
-            raise unknown_name("workshop answer", self.answer, ANSWERS)
-        if self.steps not in STEPS:
-            raise GearError(f"workshop: steps must be one of {STEPS}, the lengths its model knows; got {self.steps}.")
-        if not 0.0 <= self.hint_errors <= 1.0:
-            raise GearError(f"workshop: hint_errors is a share between 0 and 1; got {self.hint_errors}.")
-        if self.hint_error_kind not in HINT_ERROR_KINDS:
-            raise unknown_name("kind of hint errors", self.hint_error_kind, HINT_ERROR_KINDS)
+        check_options(type(self), vars(self), self.name, "task")
         self.hint_template = "{prompt} hint {hint}"
         self.max_turns = self.steps + 1
         self.max_turn_tokens = 6

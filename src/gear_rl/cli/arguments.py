@@ -1,0 +1,49 @@
+"""Arguments that several commands share, so that they mean the same in each."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+from gear_rl.options import argument
+from gear_rl.settings import parse_settings
+
+COUNT, POSITIVE = argument(int, at_least=1), argument(float, above=0)
+TASK = "a task (`gear tasks` lists them), a .jsonl file or package.module:Class"
+
+
+def add_task(parser: argparse.ArgumentParser, default: str | None = "workshop", **more: Any) -> None:
+    parser.add_argument("--task", help=TASK + (f"; default: {default}" if default else ""), **more)
+    parser.add_argument("--data", metavar="DIR", help="folder with the task's data: short for --set task.data=DIR")
+
+
+def add_set(parser: argparse.ArgumentParser, takes: str) -> None:
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help=f"a setting, repeatable: {takes}"
+    )
+
+
+def read_settings(
+    args: argparse.Namespace, sections: Sequence[str], *, keys: Sequence[str] = (), short: str | None = None
+) -> dict[str, Any]:
+    """What `--set` and `--data` say, by section."""
+    settings = parse_settings(f"gear {args.command}", args.set, sections, keys=keys, short=short)
+    if getattr(args, "data", None) is not None:
+        named = settings.get("task", {})
+        settings["task"] = {**({"name": named} if isinstance(named, str) else named), "data": args.data}
+    return settings
+
+
+def option_lines(options: list[dict[str, Any]], width: int) -> list[str]:
+    """`gear_rl.options.listing` for people: name, default and range, and below them the description."""
+    lines = []
+    for entry in options:
+        default = "(required)" if entry["required"] else f"= {entry['default']}"
+        head = f"{entry['name']} {default}    {entry['range']}"
+        lines.append(textwrap.fill(head, width, initial_indent="  ", subsequent_indent=" " * 6))
+        if entry["description"]:
+            indent = " " * 6
+            lines.append(textwrap.fill(entry["description"], width, initial_indent=indent, subsequent_indent=indent))
+    return lines
