@@ -14,9 +14,9 @@ import torch
 from reference import CHANNELS, DEFAULTS, SIGNALS, as_signed, splitmix64
 from reference_peers import PEER_DEFAULTS
 
-from gear_rl import GearError, Rollouts, credit, methods
+from gear_rl import GearError, Rollouts, credit, plugins
+from gear_rl.assignment.signals import SIGNALS as TABLE
 from gear_rl.methods import METHODS, Method, all_methods, find_method, method
-from gear_rl.methods.base import HOW_TO_GET
 from gear_rl.methods.randomness import hashed
 from gear_rl.options import describe
 
@@ -74,7 +74,7 @@ class Mine(Method):
 
 def register(monkeypatch, *entries: tuple[str, str]) -> None:
     points = [EntryPoint(name, value, "gear_rl.methods") for name, value in entries]
-    monkeypatch.setattr(methods, "entry_points", lambda group: points if group == "gear_rl.methods" else [])
+    monkeypatch.setattr(plugins, "entry_points", lambda group: points if group == "gear_rl.methods" else [])
 
 
 def test_third_party_methods_are_found_and_listed(monkeypatch):
@@ -89,7 +89,7 @@ def test_ours_are_found_without_looking_for_third_parties(monkeypatch):
     def refuse(group):
         raise AssertionError("entry points were read")
 
-    monkeypatch.setattr(methods, "entry_points", refuse)
+    monkeypatch.setattr(plugins, "entry_points", refuse)
     assert method("gear").name == "gear"
 
 
@@ -114,7 +114,7 @@ def test_a_bad_third_party_method_is_refused_by_name(monkeypatch, name, value, m
 def test_every_method_says_what_it_is(name):
     cls = METHODS[name]
     assert cls.name == name and cls.__doc__ and cls.summary.endswith(".") and cls.standing
-    assert set(cls.needs) <= set(HOW_TO_GET)
+    assert set(cls.needs) <= set(TABLE)
     distils = method(name).distillation is not None
     teacher = distils or {"reverse_kl", "teacher_logprob"} & set(cls.needs)
     assert bool(teacher) == (cls.hint is not None)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gear_rl import tasks
+from gear_rl import plugins
 from gear_rl.errors import GearError
 from gear_rl.tasks import (
     TASKS,
@@ -149,7 +149,7 @@ class Echo(SingleTurn):
 
 def register(monkeypatch, *entries: tuple[str, str]) -> None:
     points = [EntryPoint(name, value, "gear_rl.tasks") for name, value in entries]
-    monkeypatch.setattr(tasks, "entry_points", lambda group: points if group == "gear_rl.tasks" else [])
+    monkeypatch.setattr(plugins, "entry_points", lambda group: points if group == "gear_rl.tasks" else [])
 
 
 def test_third_party_tasks_are_found_and_listed(monkeypatch):
@@ -164,7 +164,7 @@ def test_ours_are_found_without_looking_for_third_parties(monkeypatch):
     def refuse(group):
         raise AssertionError("entry points were read")
 
-    monkeypatch.setattr(tasks, "entry_points", refuse)
+    monkeypatch.setattr(plugins, "entry_points", refuse)
     assert find_task("workshop") is Workshop and find_task("a.jsonl").name == "jsonl"
 
 

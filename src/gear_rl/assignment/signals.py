@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import entry_points
 from typing import Any, Literal
 
+from gear_rl import plugins
 from gear_rl.errors import GearError
 
 
@@ -108,13 +108,8 @@ def how_to_get(name: str) -> str:
 @cache
 def _third_party() -> dict[str, Signal]:
     found: dict[str, Signal] = {}
-    for entry in entry_points(group="gear_rl.signals"):
-        if entry.name in SIGNALS or entry.name in found:
-            raise GearError(f"entry point {entry.value!r} registers the signal {entry.name!r}, but that name is taken.")
-        try:
-            signal = entry.load()
-        except Exception as error:
-            raise GearError(f"signal {entry.name!r} could not be loaded from {entry.value!r}: {error!r}") from error
+    for entry in plugins.found("signal", SIGNALS).values():
+        signal = plugins.load("signal", entry)
         if not isinstance(signal, Signal) or signal.name != entry.name:
             raise GearError(
                 f"signal {entry.name!r}: {entry.value!r} is no gear_rl.assignment.signals.Signal of that name."

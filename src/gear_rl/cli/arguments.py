@@ -7,8 +7,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
+from gear_rl.cli.settings import parse_settings
 from gear_rl.options import argument
-from gear_rl.settings import parse_settings
 
 COUNT, POSITIVE = argument(int, at_least=1), argument(float, above=0)
 TASK = "a task (`gear tasks` lists them), a .jsonl file or package.module:Class"

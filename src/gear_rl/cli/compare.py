@@ -99,8 +99,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _plan(args: argparse.Namespace) -> Plan:
+    from gear_rl.cli.settings import load_config, merge, options_by_method
     from gear_rl.compare.plan import Plan
-    from gear_rl.settings import load_config, merge, options_by_method
 
     if not args.credit:
         raise GearError("name the methods to compare: --credit grpo,gear,oracle.")

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gear_rl.cli.arguments import POSITIVE, add_set, read_settings
+from gear_rl.cli.settings import options_by_method
 from gear_rl.errors import GearError, printable
 from gear_rl.files import replacing
-from gear_rl.settings import options_by_method
 
 if TYPE_CHECKING:
     from gear_rl.methods import Method

@@ -52,11 +52,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from gear_rl.cli.settings import options_by_method
     from gear_rl.localize.blame import SIGNALS, check_signals
     from gear_rl.localize.results import summarise
     from gear_rl.localize.table import text
     from gear_rl.methods import method
-    from gear_rl.settings import options_by_method
 
     settings = read_settings(args, ("task", "credit", "chat"))
     _check(args, settings)

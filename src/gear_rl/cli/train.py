@@ -90,7 +90,7 @@ def _list_settings(args: argparse.Namespace) -> int:
 
 def _settings(args: argparse.Namespace) -> dict[str, Any]:
     """The file's settings, overridden by --set and --data, overridden by the other flags."""
-    from gear_rl.settings import load_config, merge, options_by_method
+    from gear_rl.cli.settings import load_config, merge, options_by_method
 
     settings = load_config(args.config) if args.config else {}
     settings.pop("format", None)  # a run's own config.json

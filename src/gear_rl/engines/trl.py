@@ -128,6 +128,10 @@ class CreditGRPOTrainer(GRPOTrainer):
         self.distillation = self.credit_step.distillation
         self.add_callback(_AfterStep(self.credit_step))
 
+    @property
+    def steps_taken(self) -> int:
+        return self.state.global_step
+
     # ------------------------------------------------------------------------------------------ the seam
     def _generate(self, prompts: list) -> Any:
         # Kept as they are sampled from: an environment may have added to them.

@@ -6,9 +6,10 @@ my_method = "my_package:MyMethod"
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import Any
 
+from gear_rl import plugins
 from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.errors import GearError, unknown_name
@@ -106,7 +107,7 @@ def find_method(name: str) -> type[Method]:
         return controlled(find_method(base), control)
     if name in METHODS:
         return METHODS[name]
-    third_party = _third_party()
+    third_party = plugins.found("method", METHODS)
     if name not in third_party:
         raise unknown_name("method", name, [*METHODS, *third_party])
     return _load(third_party[name])
@@ -114,23 +115,11 @@ def find_method(name: str) -> type[Method]:
 
 def all_methods() -> dict[str, type[Method]]:
     """Ours and every third-party method that is installed."""
-    return METHODS | {name: _load(entry) for name, entry in _third_party().items()}
-
-
-def _third_party() -> dict[str, EntryPoint]:
-    found: dict[str, EntryPoint] = {}
-    for entry in entry_points(group="gear_rl.methods"):
-        if entry.name in METHODS or entry.name in found:
-            raise GearError(f"entry point {entry.value!r} registers the method {entry.name!r}, but that name is taken.")
-        found[entry.name] = entry
-    return found
+    return METHODS | {name: _load(entry) for name, entry in plugins.found("method", METHODS).items()}
 
 
 def _load(entry: EntryPoint) -> type[Method]:
-    try:
-        loaded = entry.load()
-    except Exception as error:
-        raise GearError(f"method {entry.name!r} could not be loaded from {entry.value!r}: {error!r}") from error
+    loaded = plugins.load("method", entry)
     if not (isinstance(loaded, type) and issubclass(loaded, Method)):
         raise GearError(f"method {entry.name!r}: {entry.value!r} is no subclass of gear_rl.methods.Method.")
     return loaded

@@ -12,9 +12,10 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import Any
 
+from gear_rl import plugins
 from gear_rl.errors import GearError, unknown_name
 from gear_rl.options import check_options
 from gear_rl.tasks.base import Episode, Message, Row, SingleTurn, Task, Transcript, Verdict, choose, replay, verdicts
@@ -71,7 +72,7 @@ def find_task(name: str) -> type[Task]:
         return getattr(importlib.import_module(module), attribute)
     if ":" in name:
         return _users_task(name)
-    third_party = _third_party()
+    third_party = plugins.found("task", TASKS)
     if name not in third_party:
         own = "A task of your own: package.module:Class, or a .jsonl file."
         raise GearError(f"{unknown_name('task', name, [*TASKS, *third_party])} {own}")
@@ -80,24 +81,13 @@ def find_task(name: str) -> type[Task]:
 
 def all_tasks() -> dict[str, type[Task]]:
     """Ours and every third-party task that is installed."""
-    return {name: find_task(name) for name in TASKS} | {name: _load(entry) for name, entry in _third_party().items()}
-
-
-def _third_party() -> dict[str, EntryPoint]:
-    found: dict[str, EntryPoint] = {}
-    for entry in entry_points(group="gear_rl.tasks"):
-        if entry.name in TASKS or entry.name in found:
-            raise GearError(f"entry point {entry.value!r} registers the task {entry.name!r}, but that name is taken.")
-        found[entry.name] = entry
-    return found
+    return {name: find_task(name) for name in TASKS} | {
+        name: _load(entry) for name, entry in plugins.found("task", TASKS).items()
+    }
 
 
 def _load(entry: EntryPoint) -> type[Task]:
-    try:
-        loaded = entry.load()
-    except Exception as error:
-        raise GearError(f"task {entry.name!r} could not be loaded from {entry.value!r}: {error!r}") from error
-    return _complete(loaded, entry.name, entry.value)
+    return _complete(plugins.load("task", entry), entry.name, entry.value)
 
 
 def _users_task(name: str) -> type[Task]:

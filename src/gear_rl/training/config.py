@@ -61,6 +61,8 @@ class TrainOptions:
     """Steps between two checkpoints."""
     record_every: int = option(10, at_least=1)
     """Steps between two whose rollouts are kept in the record."""
+    engine: str = option("trl")
+    """What trains: trl, or one that an installed package adds (entry point group gear_rl.engines)."""
     report_to: str = "none"
     """A tracker of TRL's: tensorboard, trackio, wandb."""
     device: str = "auto"

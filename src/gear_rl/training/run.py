@@ -22,6 +22,8 @@ from gear_rl.training.run_folder import RunFolder
 
 def prepare(config: TrainConfig) -> tuple[Task, str]:
     """Everything that can be refused is refused here, before a model is loaded or a folder made."""
+    from gear_rl.training.engines import find_engine
+
     task = make_task(config.task, **config.task_options)
     chosen = method(config.credit, **config.credit_options)
     model = config.model or task.default_model()
@@ -29,6 +31,7 @@ def prepare(config: TrainConfig) -> tuple[Task, str]:
         raise GearError(f"task {config.task!r} brings no model of its own: give one with --model.")
     if chosen.hint == "other" and config.train.prompts < 2:
         raise GearError(f"{config.credit} needs at least two prompts a step (train.prompts).")
+    find_engine(config.train.engine)
     choose_device(config.train.device)
     _check_tracker(config.train.report_to)
     rows = check_rows(task.rows("train", config.train.steps * config.train.prompts, config.seed), "train")
@@ -58,7 +61,7 @@ def run(config: TrainConfig, folder: RunFolder, task: Task, model_path: str, say
     from gear_rl.evaluation.evaluate import evaluate_model
     from gear_rl.records.record import RecordWriter
     from gear_rl.sampling.sampler import Sampler
-    from gear_rl.training.trainer import build_trainer
+    from gear_rl.training.engines import find_engine
 
     options = config.train
     device = choose_device(options.device)
@@ -85,7 +88,7 @@ def run(config: TrainConfig, folder: RunFolder, task: Task, model_path: str, say
     }
     writer = RecordWriter(folder.rollouts, header)
     writer.truncate_after(step - 1)  # rollouts of step s were sampled before step s was taken
-    trainer = build_trainer(config, folder, task, model, tokenizer, writer, say)
+    trainer = find_engine(options.engine)(config, folder, task, model, tokenizer, writer, say)
     began, interrupt = time.time(), signal.getsignal(signal.SIGINT)
     try:
         with say.progress(options.steps, step):
@@ -100,9 +103,9 @@ def run(config: TrainConfig, folder: RunFolder, task: Task, model_path: str, say
         raise
     finally:
         signal.signal(signal.SIGINT, interrupt)
-    if trainer.state.global_step < options.steps:
+    if trainer.steps_taken < options.steps:
         say.line(
-            f"interrupted after step {trainer.state.global_step}; saved. Go on with: gear train --resume {folder.path}"
+            f"interrupted after step {trainer.steps_taken}; saved. Go on with: gear train --resume {folder.path}"
         )
         return 130
     say.line(f"trained {options.steps - step} steps in {time.time() - began:.0f} s")

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gear_rl.cli.settings import load_config, merge, options_by_method, parse_assignments, parse_settings, parse_value
 from gear_rl.errors import GearError
-from gear_rl.settings import load_config, merge, options_by_method, parse_assignments, parse_settings, parse_value
 
 
 @pytest.mark.parametrize(
