@@ -169,7 +169,7 @@ def test_a_folder_never_mixes_two_comparisons(tmp_path):
     assert open_folder(tmp_path / "c", one) == one == open_folder(tmp_path / "c", None)
     with pytest.raises(GearError, match="seeds differ"):
         open_folder(tmp_path / "c", Plan(["grpo", "gear"], 4, [1e-4], 1, {}))
-    with pytest.raises(GearError, match="no comparison to go on with"):
+    with pytest.raises(GearError, match="no comparison to resume"):
         open_folder(tmp_path / "nothing", None)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").write_text("")
