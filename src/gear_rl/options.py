@@ -76,6 +76,11 @@ def check_options(cls: type, values: Mapping[str, Any], where: str = "", section
             raise GearError(f"{where} needs the option {name}: {how} ({describe(cls, declared)}).")
 
 
+def check_instance(made: Any, where: str = "", section: str | None = None) -> None:
+    """`check_options` of a dataclass instance's own values: for `__post_init__`, so that every instance is checked."""
+    check_options(type(made), {name: getattr(made, name) for name in _options_of(type(made))}, where, section)
+
+
 def describe(cls: type, declared: Field[Any]) -> str:
     """The values an option of `cls` takes, as messages and lists print it: "a number, above 0 and at most 1"."""
     return _describe(declared.metadata, _kinds(cls, declared))

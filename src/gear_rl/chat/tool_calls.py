@@ -204,7 +204,8 @@ def problem_with(call: ToolCall, tools: list[dict[str, Any]]) -> str | None:
     """What is wrong with `call` by the tools' JSON schemas, in words for the model; None: nothing.
 
     Checked: the tool exists, required arguments are there (inside of objects too), no unknown ones, and JSON types and enums
-    as far as the schema names them. Types that are not JSON's own are not checked."""
+    as far as the schema names them. Types that are not JSON's own are not checked. Not jsonschema, which allows unknown
+    arguments unless told otherwise, fails on the benchmarks' own type names, and runs patterns and references it is given."""
     by_name = {tool.get("function", tool).get("name"): tool.get("function", tool) for tool in tools}
     if call.name not in by_name:
         return str(unknown_name("tool", call.name, [name for name in by_name if isinstance(name, str)]))

@@ -93,13 +93,13 @@ def checks() -> list[Check]:
 
 
 def divergence_agrees(device: str) -> tuple[bool, str]:
-    """The fast path that would run on `device`, against its naive twin."""
+    """The fast path that would run on `device`, against the plain implementation."""
     from gear_rl.scoring import self_check
 
     result = self_check(device)
     worst = max(result.max_errors.values())
     why = f" (not fused: {result.fallback})" if result.fallback else ""
-    return result.passed, f"backend {result.backend}{why}; off its naive twin by {worst:.1e}, limit {result.limit:.0e}"
+    return result.passed, f"backend {result.backend}{why}; off the plain version by {worst:.1e}, limit {result.limit:.0e}"
 
 
 def methods_keep_invariants() -> tuple[bool, str]:

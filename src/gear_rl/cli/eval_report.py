@@ -33,8 +33,8 @@ def show_check(name: str, check: Check) -> None:
         few = "problem is" if check.trivially_passable == 1 else "problems are"
         print(f"  {check.trivially_passable} {few} passed by doing nothing, and the task says so")
     for what, notes in (
-        ("not passed even by their gold answer", check.unpassable),
-        ("gold answer mended", check.mended),
+        ("not passed even by their reference answer", check.unpassable),
+        ("reference answer corrected", check.mended),
     ):
         if notes:
             print(f"  {len(notes)} of the benchmark's problems: {what}")
@@ -80,7 +80,7 @@ def _show_speed(speed: dict[str, Any], task: Task) -> None:
     print()
     if speed["samples"]:
         rate = speed["tokens"] / max(speed["seconds"], 1e-9)
-        tokens = f"{speed['tokens']} tokens, {rate:.0f} a second" if speed["tokens"] else "tokens not told"
+        tokens = f"{speed['tokens']} tokens, {rate:.0f} a second" if speed["tokens"] else "tokens not reported"
         print(f"{speed['samples']} samples in {speed['seconds']:.1f} s: {tokens}")
     else:
         print("all samples were there already")

@@ -1,4 +1,4 @@
-"""The command `gear`: finds the subcommand, runs it, and turns what a user can mend into one line and exit code 2."""
+"""The command `gear`: finds the subcommand, runs it, and turns errors that a user can fix into one line and exit code 2."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gear_rl.errors import GearError, unknown_name
 
 COMMANDS = {
     "train": "train an agent; with no arguments, the embedded model on the embedded task",
-    "warmstart": "teach a model a task's form by its gold answers, before training",
+    "warmstart": "teach a model a task's form by its reference answers, before training",
     "eval": "score a model on a task, sampled and greedy, with intervals",
     "credit": "assign credit to saved rollouts with any method",
     "compare": "methods × seeds on one task: paired intervals, controls, headroom",

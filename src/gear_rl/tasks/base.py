@@ -23,7 +23,7 @@ database) goes in as JSON text.
 A task with a world writes `rows`, `episode` and `verdict(row, transcript)`, and finds what happened in `transcript.turns`
 or in `transcript.episode`, the very object that was played. Tasks that label single tokens (`Verdict.decisions`) write
 `judge(row, completion)` and get the completion with special tokens kept.
-`reference(row)` and `empty(row)` let `gear eval --check` prove that gold scores 100 % and nothing scores 0 %.
+`reference(row)` and `empty(row)` let `gear eval --check` show that reference answers score 100 % and empty ones 0 %.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Verdict:
     states: list[int] | None = None
     """Per turn of the policy: a number for the state of the world before it. Equal numbers are the same state."""
     calls: list[int] | None = None
-    """Per token of the completion: 1 on the words of a tool call, 0 elsewhere."""
+    """Per token of the completion: 1 on the tokens of a tool call, 0 elsewhere."""
     feedback: str | None = None
     """What the environment says about the rollout afterwards, for a teacher to read."""
     malformed: int = 0
@@ -133,10 +133,10 @@ class Task(ABC):
     tools: list[dict[str, Any]] | None = None
     """JSON schemas ({"type": "function", "function": {…}}) the chat template is given as `tools=`, for every row."""
     unpassable: ClassVar[dict[str, str]] = {}
-    """Ids of problems that not even their gold answer passes, and why. They stay in, as in the benchmark; `--check` lists
+    """Ids of problems that not even their reference answer passes, and why. They stay in, as in the benchmark; `--check` lists
     them, and asks that they do fail."""
     mended: ClassVar[dict[str, str]] = {}
-    """Ids of problems whose published gold answer contradicts its own problem, and how; `reference` gives a right one."""
+    """Ids of problems whose published reference answer contradicts its own problem, and how; `reference` gives a right one."""
     max_turns: int = 1
     """Turns of the policy in one episode, at most."""
     max_turn_tokens: int = 256

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from gear_rl.chat.hints import DEFAULT_TEMPLATE
 from gear_rl.errors import GearError, unknown_name
+from gear_rl.options import check_instance, option
 from gear_rl.tasks.base import Row, SingleTurn, Verdict, choose
 from gear_rl.tasks.maths.answers import after_thought, last_boxed, last_number, plain_number
 from gear_rl.tasks.maths.judging import is_right
@@ -34,15 +35,14 @@ class Jsonl(SingleTurn):
     answer_column: str = "answer"
     hint_column: str | None = None
     """What the teacher reads; None: the answer."""
-    judged_by: str = "exact"
+    judged_by: str = option("exact", choices=JUDGES)
     """exact: the answer's characters, nothing else. number: the last number. math: \\boxed{}, by math-verify."""
     test: str | None = None
     """A second file to evaluate on. None: a tenth of the first, chosen by what the problems say, is kept from training."""
-    max_turn_tokens: int = 512
+    max_turn_tokens: int = option(512, at_least=1)
 
     def __post_init__(self) -> None:
-        if self.judged_by not in JUDGES:
-            raise unknown_name("judge of a JSONL task", self.judged_by, JUDGES)
+        check_instance(self, self.name, "task")
         self.hint_template = DEFAULT_TEMPLATE
         self.judge_process = Judge("math", min(4, os.cpu_count() or 1)) if self.judged_by == "math" else None
         files = {"train": self.path, **({"test": self.test} if self.test else {})}

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from gear_rl.chat.hints import DEFAULT_TEMPLATE
 from gear_rl.errors import GearError, unknown_name
+from gear_rl.options import check_instance, option
 from gear_rl.tasks.base import Row, SingleTurn, Verdict
 from gear_rl.tasks.maths.answers import after_thought
 from gear_rl.tasks.workers.judging import Judge
@@ -53,12 +54,13 @@ class ReasoningGym(SingleTurn):
     config: dict = field(default_factory=dict)
     """The generator's own settings: --set task.config.min_terms=3."""
     instruction: str = INSTRUCTION
-    max_turn_tokens: int = 1024
-    judges: int = min(4, os.cpu_count() or 1)
+    max_turn_tokens: int = option(1024, at_least=1)
+    judges: int = option(min(4, os.cpu_count() or 1), at_least=1)
     """Processes that judge answers."""
 
     def __post_init__(self) -> None:
-        self.judge_process = Judge("reasoning_gym", max(1, self.judges))
+        check_instance(self, self.name, "task")
+        self.judge_process = Judge("reasoning_gym", self.judges)
         from reasoning_gym.factory import DATASETS
 
         chosen = sorted(set(DATASETS) - NO_GOLD - UNSOUND) if self.dataset == "all" else self.dataset.split(",")
@@ -70,8 +72,6 @@ class ReasoningGym(SingleTurn):
                 raise unknown_name("generator of reasoning-gym", name, [n for n in DATASETS if n != "composite"])
         if self.config and len(self.datasets) > 1:
             raise GearError("reasoning_gym: config goes with one generator; it cannot be shared by several.")
-        if self.judges < 1 or self.max_turn_tokens < 1:
-            raise GearError("reasoning_gym: judges and max_turn_tokens must be at least 1.")
         self._config = json.dumps(self.config, sort_keys=True)
         self.hint_template, self.concurrent_verdicts = DEFAULT_TEMPLATE, self.judges
 

@@ -100,8 +100,3 @@ def split_rows(
 def held_out(key: str, train_share: float) -> bool:
     """Whether this key belongs to the training part; the same on every machine and in every run."""
     return int(hashlib.sha256(key.encode()).hexdigest()[:8], 16) / 2**32 < train_share
-
-
-def check_share(task: str, train_share: float) -> None:
-    if not 0 <= train_share < 1:
-        raise GearError(f"task {task}: train_share is a share from 0 to below 1; got {train_share}.")

@@ -8,7 +8,7 @@ from typing import Any
 from gear_rl.engines import LOSS_TYPES
 from gear_rl.errors import GearError, unknown_name
 from gear_rl.methods import find_method
-from gear_rl.options import check_options, listing, option
+from gear_rl.options import check_instance, check_options, listing, option
 from gear_rl.scoring.teacher import KINDS
 from gear_rl.tasks import find_task
 
@@ -69,7 +69,7 @@ class TrainOptions:
     """cpu, cuda, cuda:1, … auto: a GPU where there is one."""
 
     def __post_init__(self) -> None:
-        check_options(type(self), vars(self), "train")
+        check_instance(self, "train")
         rollouts = self.prompts * self.generations
         if self.rollouts_per_pass is not None and rollouts % self.rollouts_per_pass:
             raise GearError(
@@ -93,7 +93,7 @@ class TrainConfig:
     train: TrainOptions = field(default_factory=TrainOptions)
 
     def __post_init__(self) -> None:
-        check_options(type(self), vars(self))
+        check_instance(self)
 
     @staticmethod
     def from_dict(values: dict[str, Any]) -> TrainConfig:

@@ -23,7 +23,7 @@ from gear_rl.chat.hints import hinted_prompt
 from gear_rl.chat.templates import Replies, tokenized_prompts, writes_tools
 from gear_rl.chat.tool_calls import as_list, read_turn
 from gear_rl.errors import GearError
-from gear_rl.options import check_options, option
+from gear_rl.options import check_instance, option
 from gear_rl.tasks.base import Row, SingleTurn, Task, Transcript, tools_of
 
 
@@ -47,7 +47,7 @@ class WarmStartOptions:
     """Tokens in one forward pass with padding, which bounds memory. A longer rollout is a pass by itself."""
 
     def __post_init__(self) -> None:
-        check_options(type(self), vars(self), "warm")
+        check_instance(self, "warm")
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from gear_rl.chat.hints import DEFAULT_TEMPLATE
 from gear_rl.errors import GearError, unknown_name
+from gear_rl.options import check_instance, option
 from gear_rl.tasks.base import Row, SingleTurn, Verdict, choose
 from gear_rl.tasks.maths.answers import after_thought, last_boxed
 from gear_rl.tasks.maths.data import SETS, Problem, problems, without
@@ -36,16 +37,15 @@ class Maths(SingleTurn):
     """What the teacher reads: solution (where the set has them) or answer. None: the first of these the set has."""
     instruction: str = INSTRUCTION
     """Follows every problem."""
-    max_turn_tokens: int = 1024
-    judges: int = min(4, os.cpu_count() or 1)
+    max_turn_tokens: int = option(1024, at_least=1)
+    judges: int = option(min(4, os.cpu_count() or 1), at_least=1)
     """Processes that judge answers."""
 
     def __post_init__(self) -> None:
+        check_instance(self, self.name, "task")
         self.hint = self.hint or self.hint_forms[0]
         if self.hint not in self.hint_forms:
             raise unknown_name(f"hint of task {self.name}", self.hint, self.hint_forms)
-        if self.judges < 1 or self.max_turn_tokens < 1:
-            raise GearError(f"task {self.name}: judges and max_turn_tokens must be at least 1.")
         self.hint_template = DEFAULT_TEMPLATE
         self.concurrent_verdicts = self.judges
         self.judge_process = Judge("math", self.judges)
@@ -99,7 +99,7 @@ class Gsm8k(Maths):
     splits: ClassVar[tuple[str, ...]] = tuple(sets)
     hint_forms: ClassVar[tuple[str, ...]] = ("solution", "answer")
 
-    max_turn_tokens: int = 512
+    max_turn_tokens: int = option(512, at_least=1)
 
 
 @dataclass
@@ -138,13 +138,8 @@ class Dapo(TrainingMaths):
     sets: ClassVar[dict[str, str]] = {"train": "dapo", "test": "math500"}
 
     remove: str = "math_test,math500,amc23,aime24,olympiadbench,aime_1983_2023"
-    test: str = "math500"
+    test: str = option("math500", choices=tuple(SETS))
     """The set that stands in for a test split: dapo has none."""
-
-    def __post_init__(self) -> None:
-        if self.test not in SETS:
-            raise unknown_name("set to evaluate dapo on", self.test, SETS)
-        super().__post_init__()
 
     def problems(self, split: str) -> list[Problem]:
         return problems(self.test, self.data) if split == "test" else super().problems(split)
@@ -160,7 +155,7 @@ def _contest(set_name: str, about: str) -> type[Maths]:
         sets: ClassVar[dict[str, str]] = {"test": set_name}
         splits: ClassVar[tuple[str, ...]] = ("test",)
 
-        max_turn_tokens: int = 4096
+        max_turn_tokens: int = option(4096, at_least=1)
 
     return Contest
 

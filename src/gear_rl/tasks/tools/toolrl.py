@@ -25,6 +25,7 @@ from typing import Any, ClassVar
 from gear_rl.chat.hints import DEFAULT_TEMPLATE
 from gear_rl.chat.tool_calls import CLOSE, OPEN, Unreadable, read_json
 from gear_rl.errors import GearError, unknown_name
+from gear_rl.options import check_instance, option
 from gear_rl.tasks.base import Row, SingleTurn, Verdict, choose
 from gear_rl.tasks.maths.answers import after_thought
 from gear_rl.tasks.sources import Record, Source, load
@@ -64,13 +65,12 @@ class ToolRL(SingleTurn):
 
     data: str | None = None
     """Folder with ToolRL's files."""
-    hint: str = "gold_calls"
+    hint: str = option("gold_calls", choices=hint_forms)
     """gold_calls: calls and response; solution: with the thought before them."""
-    max_turn_tokens: int = 1024
+    max_turn_tokens: int = option(1024, at_least=1)
 
     def __post_init__(self) -> None:
-        if self.hint not in self.hint_forms:
-            raise unknown_name("hint of task toolrl", self.hint, self.hint_forms)
+        check_instance(self, self.name, "task")
         self.hint_template = DEFAULT_TEMPLATE
         self._loaded: dict[str, list[Row]] = {}
 

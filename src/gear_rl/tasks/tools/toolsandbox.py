@@ -22,8 +22,9 @@ from typing import Any, ClassVar
 from gear_rl.chat.messages import Message
 from gear_rl.chat.tool_calls import ToolCall, read_turn
 from gear_rl.errors import GearError, unknown_name
+from gear_rl.options import check_instance, option
 from gear_rl.tasks.base import Row, Task, Transcript, Verdict
-from gear_rl.tasks.upstream import check_share, split_rows
+from gear_rl.tasks.upstream import split_rows
 
 HOW_TO_INSTALL = (
     "ToolSandbox is played by its official package: pip install git+https://github.com/apple/ToolSandbox "
@@ -60,11 +61,11 @@ class ToolSandbox(Task):
     """Names of scenarios with commas; empty: all."""
     user: str = "GPT_4_o_2024_05_13_User"
     """A user class of the package's roles.openai_api_user."""
-    train_share: float = 0.0
+    train_share: float = option(0.0, at_least=0, below=1)
     """Share of the scenarios held out for training; the benchmark itself has no training set."""
 
     def __post_init__(self) -> None:
-        check_share(self.name, self.train_share)
+        check_instance(self, self.name, "task")
         backend = _official("common.tool_discovery").ToolBackend.DEFAULT
         known: dict[str, Any] = _official("scenarios").named_scenarios(preferred_tool_backend=backend)
         names = [name.strip() for name in self.scenarios.split(",") if name.strip()]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from gear_rl.errors import unknown_name
-from gear_rl.options import check_options, option
+from gear_rl.options import check_instance, option
 from gear_rl.tasks.base import Row, Task, Transcript, Verdict
 from gear_rl.tasks.workshop.environment import (
     WorkshopEnvironment,
@@ -43,7 +43,7 @@ class Workshop(Task):
     """noise: every hint errs by itself. bias: the same facts are wrong in all hints, as in a faulty answer key."""
 
     def __post_init__(self) -> None:
-        check_options(type(self), vars(self), self.name, "task")
+        check_instance(self, self.name, "task")
         self.hint_template = "{prompt} hint {hint}"
         self.max_turns = self.steps + 1
         self.max_turn_tokens = 6

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from gear_rl.chat.tool_calls import ToolCall, read_turn
 from gear_rl.errors import GearError
+from gear_rl.options import check_instance, option
 from gear_rl.tasks.base import Episode, Over, Row, SingleTurn, Transcript, Verdict
 from gear_rl.tasks.tools.acebench.agent_data import load_agent
 from gear_rl.tasks.tools.acebench.agent_judge import best_match, end_to_end
@@ -24,7 +25,7 @@ from gear_rl.tasks.tools.acebench.data import (
 from gear_rl.tasks.tools.acebench.judge import judge_calls, judge_special
 from gear_rl.tasks.tools.acebench.milestones import MENDED, Step
 from gear_rl.tasks.tools.tau.user_models import user_maker
-from gear_rl.tasks.upstream import check_share, data_folder, split_rows
+from gear_rl.tasks.upstream import data_folder, split_rows
 
 MOST_TURNS = 20
 """Turns of an agent: the benchmark ends a dialogue after 40 messages, its own and those of user and apps."""
@@ -47,7 +48,7 @@ class AceBench(SingleTurn):
     """Folder in the published layout (data_en)."""
     category: str = "all"
     """One category, several with commas, or a group: all, normal, special, agent."""
-    train_share: float = 0.0
+    train_share: float = option(0.0, at_least=0, below=1)
     """Share of the problems held out for training; the benchmark itself has no training set."""
     user: str = "script"
     """Who speaks in agent_multi_turn: "script" (offline), an OpenAI-compatible endpoint (http…), or a local model's folder."""
@@ -55,7 +56,7 @@ class AceBench(SingleTurn):
     """The model's name at the endpoint."""
 
     def __post_init__(self) -> None:
-        check_share(self.name, self.train_share)
+        check_instance(self, self.name, "task")
         self.categories = chosen_categories(self.category)
         self._make_user = user_maker(self.user, self.user_model)
         self.concurrent_replies = 1 if self.user == "script" else 16

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from gear_rl.chat.tool_calls import ToolCall, read_turn
-from gear_rl.errors import GearError, unknown_name
+from gear_rl.errors import unknown_name
+from gear_rl.options import check_instance, option
 from gear_rl.tasks.base import Episode, Over, Row, Task, Transcript, Verdict
 from gear_rl.tasks.tools.bfcl.checker import OfficialChecker
 from gear_rl.tasks.tools.bfcl.data import (
@@ -24,7 +25,7 @@ from gear_rl.tasks.tools.bfcl.data import (
     reference_calls,
 )
 from gear_rl.tasks.tools.bfcl.episode import MOST_STEPS, BfclEpisode
-from gear_rl.tasks.upstream import check_share, data_folder, split_rows
+from gear_rl.tasks.upstream import data_folder, split_rows
 from gear_rl.tasks.workers.process import Trouble
 
 REWARDS = ("verdict", "turns")
@@ -48,19 +49,19 @@ class Bfcl(Task):
     """Folder in the published layout. None: the data of the installed bfcl-eval package."""
     category: str = "all"
     """One category, several with commas, or a group: all, single_turn, multi_turn, live, non_live."""
-    train_share: float = 0.0
+    train_share: float = option(0.0, at_least=0, below=1)
     """Share of the problems held out for training; the benchmark itself has no training set."""
-    seconds: float = 10.0
+    seconds: float = option(10.0, above=0)
     """How long one call, or one verdict, may take before its process is ended."""
-    reward: str = "verdict"
+    reward: str = option("verdict", choices=REWARDS)
     """What training sees of a dialogue. verdict: the official one, all or nothing. turns: the share of user turns, from the
     first on, that the checker accepts; success stays the official verdict."""
-    max_turns: int = 64
+    max_turns: int = option(64, at_least=1)
     """Turns of the policy in a dialogue, at most."""
-    max_turn_tokens: int = 1024
+    max_turn_tokens: int = option(1024, at_least=1)
 
     def __post_init__(self) -> None:
-        check_share(self.name, self.train_share)
+        check_instance(self, self.name, "task")
         self.categories: list[str] = []
         for part in self.category.split(","):
             if part.strip() not in (*GROUPS, *CATEGORIES):
@@ -68,10 +69,6 @@ class Bfcl(Task):
             self.categories += [c for c in GROUPS.get(part.strip(), (part.strip(),)) if c not in self.categories]
         self.judge_process = OfficialChecker(self.seconds)
         self._rows: list[Row] | None = None
-        if self.reward not in REWARDS:
-            raise unknown_name("reward of task bfcl", self.reward, REWARDS)
-        if self.max_turns < 1 or self.max_turn_tokens < 1:
-            raise GearError("task bfcl: max_turns and max_turn_tokens must be at least 1.")
         if not any(category in MULTI_TURN for category in self.categories):
             self.max_turns = 1
 

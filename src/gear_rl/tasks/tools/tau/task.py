@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from gear_rl.chat.tool_calls import ToolCall
 from gear_rl.errors import GearError, unknown_name
+from gear_rl.options import check_instance, option
 from gear_rl.tasks.base import Row, Task, Transcript, Verdict, choose
 from gear_rl.tasks.tools.tau.airline import AirlineTools
 from gear_rl.tasks.tools.tau.data import Domain, Problem, domain_folder, load_domain, load_problems
@@ -17,7 +18,7 @@ from gear_rl.tasks.tools.tau.service import ServiceTools
 from gear_rl.tasks.tools.tau.user import ScriptedUser, User
 from gear_rl.tasks.tools.tau.user_models import user_maker
 from gear_rl.tasks.tools.tau.world import World, was_said
-from gear_rl.tasks.upstream import check_share, split_rows
+from gear_rl.tasks.upstream import split_rows
 
 FAREWELL = "All of that is done."
 
@@ -38,11 +39,11 @@ class TauBench(Task):
     """Who the agent talks to: "script" (offline), an OpenAI-compatible endpoint (http…), or a local model's folder."""
     user_model: str = ""
     """The model's name at the endpoint."""
-    train_share: float = 0.0
+    train_share: float = option(0.0, at_least=0, below=1)
     """Share of the test tasks held out for training, in a domain without a training set."""
 
     def __post_init__(self) -> None:
-        check_share(self.name, self.train_share)
+        check_instance(self, self.name, "task")
         self._make_user = user_maker(self.user, self.user_model)
         self.max_turns, self.max_turn_tokens = 30, 1024
         self.concurrent_replies = 1 if self.user == "script" else 16

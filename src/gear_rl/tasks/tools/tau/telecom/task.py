@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from gear_rl.chat.tool_calls import ToolCall
 from gear_rl.errors import GearError, unknown_name
+from gear_rl.options import check_instance, option
 from gear_rl.tasks.base import Row, Task, Transcript, Verdict, choose
 from gear_rl.tasks.tools.tau.episode import TauEpisode
 from gear_rl.tasks.tools.tau.task import FAREWELL
@@ -19,7 +20,7 @@ from gear_rl.tasks.tools.tau.telecom.user import PhoneUser, Ticket
 from gear_rl.tasks.tools.tau.telecom.world import AGENT_TOOLS, ENDING, PHONE_TOOLS, TelecomWorld, known_step
 from gear_rl.tasks.tools.tau.user import OPENING
 from gear_rl.tasks.tools.tau.user_models import EndpointChat
-from gear_rl.tasks.upstream import check_share, data_folder, read_document, read_text, split_rows
+from gear_rl.tasks.upstream import data_folder, read_document, read_text, split_rows
 
 RULES = {
     True: ("main_policy_solo.md", "tech_support_workflow_solo.md"),
@@ -46,11 +47,11 @@ class Tau2Telecom(Task):
     plays the user, with the phone."""
     user_model: str = ""
     """The model's name at the endpoint."""
-    train_share: float = 0.0
+    train_share: float = option(0.0, at_least=0, below=1)
     """Share of the tasks held out for training, where the folder has no split_tasks.json."""
 
     def __post_init__(self) -> None:
-        check_share(self.name, self.train_share)
+        check_instance(self, self.name, "task")
         self._chat: EndpointChat | None = None
         if self.user != "none":
             if not self.user.startswith(("http://", "https://")) or not self.user_model:
