@@ -43,7 +43,7 @@ model is loaded. A run writes all its settings to `config.json`, which `--config
 |---|---|---|
 | [`train.`](#training-train) | the training loop | `gear train`, `gear compare` |
 | [`warm.`](#warm-start-warm) | the supervised warm start | `gear warmstart` |
-| [`task.`](#tasks-task) | the task's own options | `gear train`, `gear eval`, `gear compare`, `gear localize`, `gear warmstart` |
+| [`task.`](#tasks-task) | the task's own options | all commands that run a task |
 | [`credit.`](#methods-credit) | the method's own options | `gear train`, `gear credit`, `gear compare` |
 | `chat.` | variables of the chat template, such as `chat.enable_thinking=false` | `gear eval`, `gear credit` |
 """
@@ -57,7 +57,9 @@ def cell(value: Any) -> str:
 def default_of(option: Field[Any]) -> str:
     if option.default is not MISSING:
         return f"`{cell(option.default)}`"
-    return "needed" if option.default_factory is MISSING else f"`{cell(option.default_factory())}`"
+    if option.default_factory is MISSING:
+        return "needed"
+    return f"`{option.default_factory()}`" if option.default_factory in (dict, list) else "depends on the machine"
 
 
 def table(prefix: str, options: type, ranges: bool = False) -> str:

@@ -28,7 +28,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """In a page from the repository's root `docs/x` becomes `x`; in a page of docs/, `../x` above docs/ becomes the site's `x`."""
+    """Links: in a page from the repository's root, `docs/x` becomes `x`; in a page of docs/, `../x` becomes the site's `x`."""
     uri = page.file.src_uri
     depth = uri.count("/")
 
