@@ -20,9 +20,9 @@ import shlex
 import subprocess
 import sys
 import tomllib
+import types
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).parents[2]
 _FENCE = re.compile(
@@ -69,7 +69,8 @@ class PageRun:
     """Runs the blocks of one page in order: one namespace, one folder."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.namespace, self.printed = folder, dict[str, Any](__name__="page"), ""
+        self.folder, self.printed = folder, ""
+        self.module = sys.modules["documentation_page"] = types.ModuleType("documentation_page")  # classes look for theirs
         (folder / "examples").symlink_to(ROOT / "examples")
 
     def run(self, block: Block) -> None:
@@ -82,8 +83,8 @@ class PageRun:
         getattr(self, f"_{block.language}")(block)
 
     def _python(self, block: Block) -> None:
-        with contextlib.redirect_stdout(io.StringIO()) as out:
-            exec(compile(block.body, f"line {block.line}", "exec"), self.namespace)
+        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.chdir(self.folder):
+            exec(compile(block.body, f"line {block.line}", "exec"), vars(self.module))
         self.printed = out.getvalue()
 
     def _json(self, block: Block) -> None:
@@ -119,15 +120,13 @@ class PageRun:
         """In this process: importing torch and TRL anew for each command would take most of the time."""
         from gear_rl.cli.main import main
 
-        before, path, modules = Path.cwd(), list(sys.path), set(sys.modules)
-        os.chdir(self.folder)
+        path, modules, out = list(sys.path), set(sys.modules), io.StringIO()
         try:
-            with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(out):
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out), contextlib.chdir(self.folder):
                 code = main(argv)
         except SystemExit as end:
             code = int(end.code or 0)
         finally:
-            os.chdir(before)
             sys.path[:] = path
             for name in set(sys.modules) - modules:  # a task from the page's folder, not the libraries it brought in
                 if str(getattr(sys.modules[name], "__file__", "")).startswith(str(self.folder)):
