@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from gear_rl import __version__
+from gear_rl.assignment.signals import SIGNALS
 from gear_rl.cli.main import main
 from gear_rl.methods import METHODS
-from gear_rl.methods.base import HOW_TO_GET
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -69,7 +69,7 @@ def test_every_logged_metric_is_explained(credit, tmp_path):
 
 def test_every_signal_has_a_row_among_the_metrics():
     page = (ROOT / "docs" / "metrics.md").read_text()
-    assert not [name for name in HOW_TO_GET if f"| `signals/{name}` |" not in page]
+    assert not [name for name in SIGNALS if f"| `signals/{name}` |" not in page]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
