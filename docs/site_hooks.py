@@ -30,6 +30,8 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """Links: in a page from the repository's root, `docs/x` becomes `x`; in a page of docs/, `../x` becomes the site's `x`."""
     uri = page.file.src_uri
+    if uri == "index.md":
+        page.meta["hide"] = ["navigation"]  # the home page is alone in its section
     depth = uri.count("/")
 
     def moved(found: re.Match[str]) -> str:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from doc_blocks import NOT_TESTED, ROOT, PageRun, blocks_of, commands
+from doc_blocks import NOT_RUN, ROOT, PageRun, blocks_of, commands
 
 LOGS = {"docs/methods/results.md", "docs/methods/costs.md"}
 """Records of what was run."""
@@ -38,7 +38,7 @@ def test_every_block_has_a_language_and_a_reason_if_it_is_not_tested(page):
     for block in blocks_of(text):
         where = f"{names(page)}, line {block.line}"
         assert block.language in TESTED, f"{where}: {block.language} is never run"
-        assert not block.is_marked or len(block.title) > len(NOT_TESTED) + 5, f"{where}: no reason"
+        assert not block.is_marked or len(block.title) > len(NOT_RUN) + 5, f"{where}: no reason"
         if block.language == "bash" and not block.is_marked:
             for words in commands(block.body):
                 assert words[0] in ("gear", "make", "python"), f"{where}: `{words[0]}` is not run by these tests; mark it"

@@ -1,7 +1,7 @@
 """The fenced code blocks of a Markdown page, and how a test runs them.
 
     ```bash                                  commands, one a line (a backslash goes on); run in the page's own folder
-    ```bash title="Not tested: needs a GPU"  marked: not run, and the reader sees why
+    ```bash title="Not run in the tests: needs a GPU"  marked: not run, and the reader sees why
     <!-- test: --set train.steps=2 -->       on the line before a fence: appended to each `gear` command, to keep it short
     ```python                                run in the page's one namespace
     ```python title="my_task.py"             also written to that file, as are json, jsonl and toml blocks with a file's name
@@ -30,7 +30,7 @@ _FENCE = re.compile(
     re.M | re.S,
 )
 _TITLE = re.compile(r'title="([^"]*)"')
-NOT_TESTED = "Not tested: "
+NOT_RUN = "Not run in the tests: "
 QUIET = ("", "text", "diff", "console")
 """Languages without a meaning for a test: drawings, listings, output. `diff` has a test of its own."""
 
@@ -46,7 +46,7 @@ class Block:
 
     @property
     def is_marked(self) -> bool:
-        return self.title.startswith(NOT_TESTED)
+        return self.title.startswith(NOT_RUN)
 
 
 def blocks_of(text: str) -> list[Block]:
