@@ -1,7 +1,7 @@
 """mkdocs hooks: put files from outside docs/ into the site, and point links at their place there.
 
-README.md becomes the home page. CONTRIBUTING.md and CHANGELOG.md become pages. Measured results and examples that pages
-link to are copied, so that the site is complete without the repository.
+README.md becomes the home page. CONTRIBUTING.md and CHANGELOG.md become pages. The navigation lists every method. Measured
+results and examples that pages link to are copied, so that the site is complete without the repository.
 """
 
 from __future__ import annotations
@@ -16,6 +16,15 @@ ROOT = Path(__file__).parent.parent
 PAGES = {"index.md": "README.md", "CONTRIBUTING.md": "CONTRIBUTING.md", "CHANGELOG.md": "CHANGELOG.md"}
 COPIED = ("benchmarks/results/*.json", "benchmarks/*.py", "examples/*.py", "LICENSE", "CITATION.cff")
 _LINK = re.compile(r"(\]\()(?!https?:|#|mailto:)([^)#\s]+)")
+
+
+def on_config(config: Any) -> Any:
+    """A new method's page needs no entry in mkdocs.yml."""
+    listed = set(re.findall(r"methods/(\w+)\.md", str(config.nav)))
+    peers = [path.stem for path in sorted((ROOT / "docs" / "methods").glob("*.md")) if path.stem not in listed]
+    (methods,) = [section["Methods"] for section in config.nav if "Methods" in section]
+    methods.append({"Peers": [{name: f"methods/{name}.md"} for name in peers]})
+    return config
 
 
 def on_files(files: Files, config: Any) -> Files:
