@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
-from gear_rl.cli.methods import option_docs
 from gear_rl.methods import METHODS
-from gear_rl.methods.base import describe_range
+from gear_rl.options import listing
 from gear_rl.tasks import TASKS, find_task
 from gear_rl.tasks.jsonl import Jsonl
 from gear_rl.training.config import TrainConfig, TrainOptions
@@ -37,7 +36,7 @@ learning_rate = 3e-4
 ```
 
 Flags win over `--set`, and `--set` wins over the file. An unknown name or a value of the wrong type is an error before a
-model is loaded. A run writes all its settings to `config.json`, which `--config` reads too.
+model is loaded. `gear train --settings` prints the settings of a run. A run writes all its settings to `config.json`, which `--config` reads too.
 
 | prefix | what it sets | commands |
 |---|---|---|
@@ -54,24 +53,22 @@ def cell(value: Any) -> str:
     return str(value).replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
 
 
-def default_of(option: Field[Any]) -> str:
-    if option.default is not MISSING:
-        return f"`{cell(option.default)}`"
-    if option.default_factory is MISSING:
+def default_of(cls: type, option: dict[str, Any], name: str) -> str:
+    (declared,) = [f for f in fields(cls) if f.name == name]
+    if option["required"]:
         return "needed"
-    return f"`{option.default_factory()}`" if option.default_factory in (dict, list) else "depends on the machine"
+    if declared.default_factory is not MISSING and declared.default_factory not in (dict, list):
+        return "depends on the machine"
+    return f"`{cell(option['default'])}`" if option["default"] != "" else "empty"
 
 
-def table(prefix: str, options: type, ranges: bool = False) -> str:
-    docs = option_docs(options)
-    own = [f for f in fields(options) if f.init]
-    if not own:
-        return "No options.\n"
-    lines = [f"| setting | default | {'range | ' * ranges}meaning |", f"|---|---|{'---|' * ranges}---|"]
-    for f in own:
-        middle = f"{cell(describe_range(f))} | " if ranges else ""
-        lines.append(f"| `{prefix}{f.name}` | {default_of(f)} | {middle}{cell(docs.get(f.name, ''))} |")
-    return "\n".join(lines) + "\n"
+def table(prefix: str, options: type) -> str:
+    lines = ["| setting | default | values | meaning |", "|---|---|---|---|"]
+    for option in listing(options):
+        name = f"`{prefix}{option['name']}`"
+        default = default_of(options, option, option["name"])
+        lines.append(f"| {name} | {default} | {cell(option['range'])} | {cell(option['description'])} |")
+    return "\n".join(lines) + "\n" if len(lines) > 2 else "No options.\n"
 
 
 def task_sections() -> str:
@@ -79,15 +76,14 @@ def task_sections() -> str:
     by_table: dict[str, list[str]] = {}
     classes = {name: find_task(name) for name in TASKS} | {"FILE.jsonl": Jsonl}
     for name, found in classes.items():
-        shown = table("task.", found) if is_dataclass(found) else "No options.\n"
-        by_table.setdefault(shown, []).append(name)
+        by_table.setdefault(table("task.", found), []).append(name)
     return "\n".join(f"### {', '.join(f'`{n}`' for n in names)}\n\n{shown}" for shown, names in by_table.items())
 
 
 def method_sections() -> str:
     by_table: dict[str, list[str]] = {}
     for name, method in METHODS.items():
-        by_table.setdefault(table("credit.", method.Options, ranges=True), []).append(name)
+        by_table.setdefault(table("credit.", method.Options), []).append(name)
     plain = by_table.pop("No options.\n", [])
     sections = [
         f"### {', '.join(f'[`{n}`](methods/{n}.md)' for n in names)}\n\n{shown}" for shown, names in by_table.items()
@@ -104,7 +100,7 @@ def page() -> str:
             f"(`{TrainConfig().task}`, the task's own model, `{TrainConfig().credit}`, `{TrainConfig().seed}`).\n",
             f"## Warm start: `warm.`\n\n{table('warm.', WarmStartOptions)}",
             f"## Tasks: `task.`\n\n{task_sections()}",
-            "## Methods: `credit.`\n\n`gear methods NAME` prints the same.\n\n" + method_sections(),
+            "## Methods: `credit.`\n\n`gear methods NAME` prints the same for one method.\n\n" + method_sections(),
         ]
     )
 
