@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -36,7 +37,8 @@ learning_rate = 3e-4
 ```
 
 Flags win over `--set`, and `--set` wins over the file. An unknown name or a value of the wrong type is an error before a
-model is loaded. `gear train --settings` prints the settings of a run. A run writes all its settings to `config.json`, which `--config` reads too.
+model is loaded. `gear train --settings` prints all of them.
+A run writes all its settings to `config.json`, which `--config` reads too.
 
 | prefix | what it sets | commands |
 |---|---|---|
@@ -50,7 +52,12 @@ model is loaded. `gear train --settings` prints the settings of a run. A run wri
 
 def cell(value: Any) -> str:
     """Text that stays inside its table cell."""
-    return str(value).replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
+    return str(value).replace("|", "\\|").replace("\n", " ")
+
+
+def text(description: str) -> str:
+    """A description: what looks like a tag is text, outside of code."""
+    return cell(re.sub(r"`[^`]*`|<", lambda found: "&lt;" if found[0] == "<" else found[0], description))
 
 
 def default_of(cls: type, option: dict[str, Any], name: str) -> str:
@@ -67,7 +74,7 @@ def table(prefix: str, options: type) -> str:
     for option in listing(options):
         name = f"`{prefix}{option['name']}`"
         default = default_of(options, option, option["name"])
-        lines.append(f"| {name} | {default} | {cell(option['range'])} | {cell(option['description'])} |")
+        lines.append(f"| {name} | {default} | {cell(option['range'])} | {text(option['description'])} |")
     return "\n".join(lines) + "\n" if len(lines) > 2 else "No options.\n"
 
 
