@@ -9,12 +9,13 @@ export OMP_WAIT_POLICY ?= PASSIVE
 export TOKENIZERS_PARALLELISM ?= false
 export HF_HUB_OFFLINE ?= 1
 export TRL_EXPERIMENTAL_SILENCE ?= 1
+export NO_MKDOCS_2_WARNING ?= 1
 
-.PHONY: train test lint browser nightly clean
+.PHONY: train test lint docs browser nightly clean
 train: $(READY)
 	$(BIN)/gear train $(ARGS)
 
-test: $(READY) lint browser
+test: $(READY) lint docs browser
 	$(BIN)/python -m pytest $(ARGS)
 
 # The report's tests drive a real browser. CI installs one; elsewhere they run if there is one, and say so if not.
@@ -24,9 +25,13 @@ ifneq ($(CI),)
 endif
 
 lint: $(READY)
-	$(BIN)/ruff check src tests benchmarks examples
+	$(BIN)/ruff check src tests benchmarks examples docs
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo --no-cache
+
+# The site, in build/site. Any warning is an error: a broken link, a page outside the navigation, a docstring that cannot be read.
+docs: $(READY)
+	$(BIN)/mkdocs build --strict --quiet
 
 # Every method to its end on the embedded task: about a minute and a half each.
 nightly: $(READY)

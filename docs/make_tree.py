@@ -1,4 +1,4 @@
-"""Write the file tree into README.md, one line per file from its own first line: `python docs/make_tree.py`."""
+"""Write the file tree into docs/architecture.md, one line per file from its own first line: `python docs/make_tree.py`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-BEGIN, END = "<!-- tree -->\n```\n", "```\n<!-- /tree -->"
+PAGE = ROOT / "docs" / "architecture.md"
+BEGIN, END = "<!-- tree -->\n```text\n", "```\n<!-- /tree -->"
 FOLDERS = ("src/gear_rl", "examples", "benchmarks")
 
 
@@ -20,27 +21,38 @@ def first_sentence(path: Path) -> str:
 
 
 def tree() -> str:
+    """Package by package; a package's `__init__.py` gives the line of the package itself."""
     lines = []
     for folder in FOLDERS:
-        lines.append(f"{folder}/")
-        files = [p for p in (ROOT / folder).rglob("*.py") if p.name != "__init__.py" or p.parent == ROOT / folder]
-        for path in sorted(files, key=lambda p: (len(p.relative_to(ROOT).parts), str(p))):
-            name = str(path.relative_to(ROOT / folder))
-            lines.append(f"  {name:36s} {textwrap.shorten(first_sentence(path), 86, placeholder=' …')}")
+        if lines:
+            lines.append("")
+        top = ROOT / folder
+        parents = sorted({path.parent for path in top.rglob("*.py")})
+        for parent in parents:
+            inside = parent.relative_to(ROOT)
+            package = parent / "__init__.py"
+            lines.append(line(f"{inside}/", first_sentence(package) if package.exists() else ""))
+            files = sorted(path for path in parent.glob("*.py") if path.name != "__init__.py")
+            lines += [line(f"  {path.name}", first_sentence(path)) for path in files]
     return "\n".join(lines) + "\n"
 
 
+def line(name: str, text: str) -> str:
+    return f"{name:40s} {textwrap.shorten(text, 88, placeholder=' …')}".rstrip()
+
+
 def main() -> int:
-    readme = ROOT / "README.md"
-    text = readme.read_text()
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
+    text = PAGE.read_text()
+    before, found, rest = text.partition(BEGIN)
+    _, closed, after = rest.partition(END)
+    if not found or not closed:
+        raise SystemExit(f"{PAGE.name} has no place marked <!-- tree --> … <!-- /tree -->")
     fresh = before + BEGIN + tree() + END + after
     if "--check" in sys.argv:
         if fresh != text:
-            print("README.md's file tree is out of date: python docs/make_tree.py", file=sys.stderr)
+            print(f"the file tree in {PAGE.name} is out of date: python docs/make_tree.py", file=sys.stderr)
         return int(fresh != text)
-    readme.write_text(fresh)
+    PAGE.write_text(fresh)
     return 0
 
 

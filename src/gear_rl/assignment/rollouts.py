@@ -17,7 +17,7 @@ from gear_rl.errors import GearError
 
 @dataclass(frozen=True)
 class Rollouts:
-    """A batch of rollouts. Everything is checked on construction; what does not fit is refused by name.
+    """A batch of rollouts. Everything is checked on construction; what does not fit is a `GearError` that names it.
 
     Positions outside `action_mask` (prompt, tool output, padding) may hold anything, even NaN: no method reads them.
     """

@@ -61,8 +61,12 @@ class Recorder(Protocol):
 class CreditStep:
     """Call it with a batch and the number of optimizer steps taken. It keeps the teacher and the guards between calls.
 
-    reader: reads signals with the policy and its teacher. None: there is no model, which methods without needs allow.
-    mix_steps: let λ (`mix`) fall linearly to 0 over so many optimizer steps.
+    Args:
+        method: The credit method.
+        reader: Reads signals with the policy and its teacher. None: there is no model, which methods without needs allow.
+        mix_steps: Let λ (`mix`) fall linearly to 0 over so many optimizer steps.
+        ranks: The processes that share a batch. None: this one alone.
+        recorder: Called with every scored batch.
     """
 
     def __init__(

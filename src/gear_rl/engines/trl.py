@@ -53,20 +53,26 @@ class RolloutSampler(Protocol):
 class CreditGRPOTrainer(GRPOTrainer):
     """`trl.GRPOTrainer` with a credit method between rewards and loss.
 
-    Beyond TRL's own arguments:
-        credit: name of the method; `credit_options` its options. `gear methods` lists them.
-        hint: the column with the ground truth the teacher reads, or a function of the row. Needed by methods with a teacher
-            that reads it.
-        hint_template: how prompt and hint become the teacher's prompt.
-        teacher, teacher_every, teacher_decay: see `gear_rl.scoring.teacher`. None: the kind the method's source uses.
-        mix_steps: let λ (`mix`) fall linearly to 0 over so many optimizer steps. None: constant.
-        answer: the column with the reference answer as the policy would say it, or a function of the row. `answer_prefix`:
-            what is said before it, and is no part of it.
-        channels: names of the reward functions that are the parts of the reward.
-        knowledge: what only your task can tell about tokens, turns and rewards: `gear_rl.signals.sources.TaskKnowledge`.
-        mask_budget: tokens, or runs of them, that masking hides in each rollout; see `gear_rl.scoring.masking`.
-        sampler: samples in TRL's place, instead of `rollout_func`.
-        recorder: called with every scored batch.
+    It takes all arguments of `trl.GRPOTrainer`, and these:
+
+    Args:
+        credit: Name of the method. `gear methods` lists them.
+        credit_options: Options of the method by name.
+        hint: The column with the reference answer that the teacher reads, or a function of the row. Needed by methods with
+            a teacher that reads it.
+        hint_template: How `{prompt}` and `{hint}` become the teacher's prompt.
+        teacher: The teacher's weights: live, sync, ema or base (see `gear_rl.scoring.teacher`). None: the kind that the
+            method's source uses, else live.
+        teacher_every: Optimizer steps between two copies of the policy, for teacher="sync".
+        teacher_decay: Share of the policy in each update of the average, for teacher="ema".
+        mix_steps: Let λ (`mix`) fall linearly to 0 over so many optimizer steps. None: constant.
+        answer: The column with the reference answer as the policy would write it, or a function of the row.
+        answer_prefix: What is written before the answer, and is not part of it.
+        channels: Names of the reward functions that are the parts of the reward.
+        knowledge: What only your task can tell about tokens, turns and rewards.
+        mask_budget: Tokens, or runs of tokens, that masking hides in each rollout; see `gear_rl.scoring.masking`.
+        sampler: Samples in TRL's place, instead of `rollout_func`.
+        recorder: Called with every scored batch.
     """
 
     def __init__(

@@ -94,7 +94,7 @@ def credit(name: str, rollouts: Rollouts, /, **options: Any) -> Credit:
 
 
 def method(name: str, /, **options: Any) -> Method:
-    """Build the method `name`. Unknown names and options are refused with the nearest known ones."""
+    """Build the method `name`. Unknown names and options are errors that name the nearest known ones."""
     return find_method(name)(**options)
 
 

@@ -38,12 +38,16 @@ def token_divergence(
 ) -> Divergence:
     """Reverse KL, entropy and both log-probs of every token, each (N,) float32.
 
-    student_hidden, teacher_hidden (N, D): hidden states at the positions that predict `token_ids` (N,).
-    lm_head: a weight (V, D), an `nn.Linear`, or a `Head` (bias, scaling, soft-cap, padded rows).
-    teacher_lm_head: the teacher's head where it is another one; shared heads are read once.
-    backend: "auto", "fused" (Triton), "chunked" (torch, any device) or "naive" (all logits in memory).
-    workspace: bytes to take at most beyond inputs and outputs ("naive" does not obey it).
-    extra: any of "forward_kl", "jensen_shannon". The second reads the heads twice.
+    Args:
+        student_hidden: (N, D) hidden states at the positions that predict `token_ids`.
+        teacher_hidden: (N, D) the same of the teacher.
+        lm_head: A weight (V, D), an `nn.Linear`, or a `Head` (bias, scaling, soft-cap, padded rows).
+        token_ids: (N,) the sampled tokens.
+        teacher_lm_head: The teacher's head where it is a different one; shared heads are read once.
+        temperature: Of both distributions.
+        backend: "auto", "fused" (Triton), "chunked" (torch, any device) or "naive" (all logits in memory).
+        workspace: Bytes to use at most beyond inputs and outputs ("naive" ignores it).
+        extra: Any of "forward_kl", "jensen_shannon". The second reads the heads twice.
     """
     student_head = Head.coerce(lm_head, "lm_head")
     teacher_head = student_head if teacher_lm_head is None else Head.coerce(teacher_lm_head, "teacher_lm_head")

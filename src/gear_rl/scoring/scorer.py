@@ -47,9 +47,12 @@ log = logging.getLogger("gear_rl")
 class Scorer:
     """Signals for rollouts.
 
-    token_budget: tokens of one forward pass at most, which bounds memory. None: from the memory that is free.
-    share_prompts: read a prompt once for all its rollouts. None: where that is proven on the model and saves a tenth of
-        the tokens; True: always, and an error where the model does not allow it; False: never.
+    Args:
+        model: A causal language model of transformers: the policy.
+        temperature: What the rollouts were sampled with.
+        token_budget: Tokens of one forward pass at most, which bounds memory. None: from the memory that is free.
+        share_prompts: Read a prompt once for all its rollouts. None: where a check on the model allows it and it saves a
+            tenth of the tokens; True: always, and an error where the model does not allow it; False: never.
     """
 
     def __init__(

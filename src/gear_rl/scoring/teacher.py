@@ -25,6 +25,15 @@ KINDS = ("live", "sync", "ema", "base")
 
 
 class Teacher:
+    """The policy with other weights, or with its own.
+
+    Args:
+        model: The policy.
+        kind: live (as it is now), sync (a copy made every so many steps), ema (a running average) or base (as it began).
+        every: Optimizer steps between two copies, for sync.
+        decay: Share of the policy in each update of the average, for ema.
+    """
+
     def __init__(self, model: nn.Module, kind: str = "live", every: int = 20, decay: float = 0.05) -> None:
         if kind not in KINDS:
             raise unknown_name("teacher", kind, KINDS)
