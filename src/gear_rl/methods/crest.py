@@ -64,7 +64,7 @@ class CREST(Method):
         z = standardised(-self.signal(rollouts, "student_logprob"), rollouts)
         # Not torch's sigmoid: it rounds a number by where it stands in the tensor, and the batch must not matter.
         surprise = 1.0 + o.surprise * (2.0 / (1.0 + (-z).exp()) - 1.0)
-        share = (o.mix * (advantage.sign() * gap > 0) * surprise).clamp(0.0, o.mix)
+        share = (o.mix * surprise * (advantage.sign() * gap > 0)).clamp(0.0, o.mix)
         phi = 1.0 + share * (evidence(advantage, gap, o.clip) - 1.0)
         firsts = actions.valid.clone()
         firsts[:, 1:] &= request[:, 1:] != request[:, :-1]

@@ -73,7 +73,7 @@ class TRACE(Method):
         for j in range(min(o.window, progress.shape[1])):  # over turns, of which there are few
             ahead = torch.zeros_like(progress)
             ahead[:, : progress.shape[1] - j] = progress[:, j:]
-            gained, weight = gained + o.gamma**j * ahead, weight + o.gamma**j * (left > j)
+            gained, weight = gained + o.gamma**j * ahead, weight + o.gamma**j * (left > j).to(weight.dtype)
         to_end = powers(o.gamma, left).to(progress.dtype)  # γ^{K−k}
         reward = gained / weight.clamp(min=1) + torch.where(left <= o.window, o.terminal * to_end * outcome, 0.0)
         table = outcome + o.turn_weight * reward.masked_fill(~turns.answered, 0)
