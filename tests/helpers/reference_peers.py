@@ -114,7 +114,7 @@ def rlcsd(batch, i, A, o):
         return [0.0] * n, [1.0] * n
     over = [j for j in range(len(batch)) if o["denominators"] == "batch" or batch[j].group == batch[i].group]
     tokens = [x for j in over for x in residuals(batch, j, o) or [] if batch[j].positions]
-    N, chosen = sum(len(batch[j].positions) for j in over), sum(selected for _, selected in tokens)
+    N, chosen = sum(len(batch[j].positions) for j in over if batch[j].counts), sum(selected for _, selected in tokens)
     advantages = []
     for res, selected in mine:
         a = A[i]

@@ -80,7 +80,8 @@ class RLCSD(Method):
         if o.denominators != "one":
             pools = rollouts.group_ids if o.denominators == "group" else torch.zeros_like(rollouts.group_ids)
             n, n_selected, n_paired = (
-                _total(tokens, pools) for tokens in (actions.valid, selected, paired & actions.valid)
+                _total(tokens, pools)
+                for tokens in (actions.valid & rollouts.counted[:, None], selected, paired & actions.valid)
             )
             factor = n[:, None] / torch.where(selected, n_selected[:, None], (n_paired - n_selected)[:, None]).clamp(
                 min=1
