@@ -79,14 +79,10 @@ class RLCSD(Method):
         result = torch.where(selected, moved, advantage)
         if o.denominators != "one":
             pools = rollouts.group_ids if o.denominators == "group" else torch.zeros_like(rollouts.group_ids)
-            n, n_selected, n_paired = (
-                _total(tokens, pools)
-                for tokens in (actions.valid & rollouts.counted[:, None], selected, paired & actions.valid)
-            )
-            factor = n[:, None] / torch.where(selected, n_selected[:, None], (n_paired - n_selected)[:, None]).clamp(
-                min=1
-            )
-            result = result * torch.where(selected, o.eta * factor, factor).to(result.dtype)
+            live = actions.valid & rollouts.counted[:, None]
+            n, n_selected, n_paired = (_total(tokens, pools)[:, None] for tokens in (live, selected, live & paired))
+            of_selected, of_others = o.eta * n / n_selected.clamp(min=1), n / (n_paired - n_selected).clamp(min=1)
+            result = result * torch.where(selected, of_selected, of_others).to(result.dtype)
         return to_credit(rollouts, result, actions.valid.to(result.dtype), every_token(actions))
 
 
