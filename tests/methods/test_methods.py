@@ -15,8 +15,8 @@ from reference import CHANNELS, DEFAULTS, SIGNALS, as_signed, splitmix64
 from reference_peers import PEER_DEFAULTS
 
 from gear_rl import GearError, Rollouts, credit, methods
+from gear_rl.assignment.signals import SIGNALS as KNOWN_SIGNALS
 from gear_rl.methods import METHODS, Method, all_methods, find_method, method
-from gear_rl.methods.base import HOW_TO_GET
 from gear_rl.methods.randomness import hashed
 from gear_rl.options import describe
 
@@ -114,7 +114,7 @@ def test_a_bad_third_party_method_is_refused_by_name(monkeypatch, name, value, m
 def test_every_method_says_what_it_is(name):
     cls = METHODS[name]
     assert cls.name == name and cls.__doc__ and cls.summary.endswith(".") and cls.standing
-    assert set(cls.needs) <= set(HOW_TO_GET)
+    assert set(cls.needs) <= set(KNOWN_SIGNALS)
     distils = method(name).distillation is not None
     teacher = distils or {"reverse_kl", "forward_kl", "teacher_logprob"} & set(cls.needs)
     assert bool(teacher) == (cls.hint is not None)

@@ -20,8 +20,8 @@ LEGEND = """\
 needs     signals of each token: {letters}. hint, sibling, feedback: what a teacher reads. \
 channels: the parts of the reward. loss: the engine adds a distillation loss.
 cost      extra passes over the rollouts of a GRPO step, forwards + backwards; n: one per action token, k: one per turn.
-standing  how sure it is that this code is what the source says: from its full text, from its official code, second-hand \
-(a transcription or another's implementation), known (GEAR: the paper's own words), or ours.
+standing  where most of what the code does is known from: the source's full text, its official code, second-hand (a \
+transcription or another's implementation), known (GEAR: the abstract's own words), or ours.
 `gear methods NAME` shows one in full, with its options."""
 HINTS = {
     None: "no teacher",
@@ -115,9 +115,9 @@ def short_needs(m: dict[str, Any]) -> str:
 
 
 def short_standing(standing: str) -> str:
-    """The standing's key words alone, in their order: "known, ours"."""
-    words = re.findall(r"\b(known|full text|official code|second-hand|abstract|ours)\b", standing)
-    return ", ".join(dict.fromkeys(words)) or standing.split()[0]
+    """What most of it is known from, in a word: "code"."""
+    words = re.findall(r"known|full text|official code|second-hand|abstract|ours", standing)
+    return words[0].split()[-1] if words else standing.split()[0]
 
 
 def in_full(m: dict[str, Any], width: int) -> str:
