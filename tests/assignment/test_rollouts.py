@@ -40,9 +40,12 @@ def build(**changes) -> Rollouts:
             r"channel 'style' must be a floating-point tensor of shape \(2,\)",
         ),
         (dict(channels={"style": torch.tensor([1, 0])}), r"channel 'style' must be a floating-point .* got int64"),
-        (dict(channels={"style": torch.tensor([0.0, float("nan")])}), r"channel 'style' is nan at rollout 1; it must"),
-        (dict(rewards=torch.tensor([1.0, float("nan")])), r"rewards is nan at rollout 1; it must be finite"),
-        (dict(rewards=torch.tensor([float("inf"), 0.0])), r"rewards is inf at rollout 0"),
+        (dict(channels={"style": torch.tensor([0.0, float("inf")])}), r"channel 'style' is inf at rollout 1; it must"),
+        (dict(advantages=torch.tensor([0.0, float("nan")])), r"advantages is nan at rollout 1; it must be finite\."),
+        (
+            dict(rewards=torch.tensor([float("inf"), 0.0])),
+            r"rewards is inf at rollout 0; it must be finite, or NaN for",
+        ),
         (dict(advantages=torch.tensor([0.0, -float("inf")])), r"advantages is -inf at rollout 1"),
         (dict(turn_ids=torch.tensor([[0, 0, 9, 1, 1], [0, 2, 2, 1, 5]])), r"turn_ids go back at rollout 1, position 3"),
     ],
@@ -99,6 +102,15 @@ def test_a_group_of_one_is_fine_where_the_group_is_not_asked():
     credit("grpo", build(group_ids=torch.tensor([4, 9]), advantages=advantages))
     logprobs = {"student_logprob": torch.zeros(2, 5), "teacher_logprob": torch.zeros(2, 5)}
     credit("opd", build(group_ids=torch.tensor([4, 9]), signals=logprobs))
+
+
+def test_a_reward_of_nan_is_a_rollout_that_could_not_be_scored():
+    mask = torch.ones(4, 2, dtype=torch.bool)
+    mask[3] = False
+    rollouts = Rollouts(mask, torch.tensor([1.0, float("nan"), 0.0, 5.0]), torch.zeros(4, dtype=torch.long))
+    assert rollouts.scorable.tolist() == [True, False, True, True]
+    assert rollouts.counted.tolist() == [True, False, True, False]
+    assert credit("dr_grpo", rollouts).advantages[:, 0].tolist() == [0.5, 0.0, -0.5, 0.0]
 
 
 def test_equal_rewards_have_no_advantage_to_the_last_bit():

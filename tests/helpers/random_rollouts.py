@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import fields, replace
 
@@ -17,11 +18,26 @@ VALUES = {  # tried for every option of that name
     "tau_kl": (0.5, 0.0, 1.0, 1.5), "tau_h": (0.5, 0.0, 1.0, 1.5), "rho_min": (0.05, 0.5, 1.0),
     "rho_max": (10.0, 1.0, 2.0), "scale_rewards": (True, False), "length": (1, 3, 8), "seed": (0, 1, 2**40),
     "floor": (0.1, 1e-6, 1.0), "clip": (0.5, 0.2, 1.0),
-    "hint": ("feedback", "sibling"), "sharpness": (0.5, 2.0), "surprise": (0.5, 0.0, 1.0), "beta": (0.5, 0.1, 0.9),
-    "threshold": (0.5, 0.0, 0.8, 1.0), "coefficient": (1.0, 0.5), "reference": (0.001, 0.0), "top_k": (100, 0),
-    "share": (0.2, 1.0, 0.5, 0.01), "scope": ("batch", "rollout"), "turn_weight": (1.0, 0.0, 0.5),
-    "baseline": ("unbiased", "naive"), "omega": (1.0, 0.0, 0.5), "gamma": (0.95, 1.0, 0.0), "turn_rewards": (True, False),
+    "hint": ("feedback", "sibling"), "tau": (2.0, 0.02, 0.5), "surprise": (0.5, 0.0, 1.0), "beta": (0.5, 0.0, 0.9, 1.0),
+    "threshold": (0.25, 0.5, 0.0, 0.8, 1.0), "coefficient": (1.0, 0.5), "reference": (0.001, 0.0), "top_k": (100, 0),
+    "entry_clip": (0.05, 0.0), "token_cap": (20.0, 0.0), "importance_clip": (2.0, 0.0), "reference_mode": ("urkl", "fkl"),
+    "share": (0.2, 1.0, 0.5, 0.01), "turn_weight": (1.0, 0.0, 0.5), "form": ("own", "paper"), "discount": (1.0, 0.5, 0.0),
+    "baseline": ("unbiased", "naive"), "fallback": ("combined", "outcome"), "omega": (1.0, 0.0, 0.5),
+    "gamma": (0.95, 1.0, 0.5), "turn_rewards": (True, False), "episode_mean": ("steps", "rollouts"),
+    "variant": ("paper", "separate", "position", "position_by_turn"), "scope": ("rollout", "batch"),
+    "spread": (0.5, 0.0, 2.0), "w_min": (0.5, 0.0, 1.0), "w_max": (5.0, 1.0), "symmetry": ("wrong", "correct", "both"),
+    "box": ("all", "reweighted"), "certainty": (0.02, 0.0, 1.0), "success": (0.5, 0.25, 0.8),
+    "without_wrong": ("grpo", "rlsd"), "delta": (0.02, 0.0, 0.3), "eta": (1.0, 0.5, 0.0),
+    "denominators": ("group", "batch", "one"), "percentile": (0.75, 0.0, 1.0), "bonus": (0.1, 0.0, 1.0),
+    "sharpness": (5.0, 0.0, 1.0), "window": (3, 1, 2), "terminal": (2.0, 0.0), "offset": (0.1, 1.0),
+    "temperature": (5.0, 1.0), "smoothing": (0.0, 0.5, 1.0), "trace": (0.9, 0.0, 1.0), "decay": (0.99, 1.0, 0.0, 0.5),
 }  # fmt: skip
+BATCH_DEPENDENT = {
+    "high_entropy": ("scope", "rollout"),
+    "rlcsd": ("denominators", "group"),
+    "sc_grpo": ("scope", "group"),
+}
+"""Options under which other groups of the batch matter, and the value without."""
 
 
 def to_rollouts(batch: list[Rollout], dtype: torch.dtype = torch.float32) -> Rollouts:
@@ -42,6 +58,12 @@ def random_options(name: str, seed: int) -> dict:
     draw = random.Random(seed)
     names = [f.name for f in fields(METHODS[name].Options)]
     return {n: draw.choice(VALUES[n]) for n in names if draw.random() < 0.6}
+
+
+def independent_options(name: str, seed: int) -> dict:
+    """As `random_options`, but none under which a rollout's credit depends on other groups of the batch."""
+    options = random_options(name, seed)
+    return {**options, **dict([BATCH_DEPENDENT[name]])} if name in BATCH_DEPENDENT else options
 
 
 def with_masked_insertions(batch: list[Rollout], draw: random.Random) -> tuple[list[Rollout], list[list[int]]]:
@@ -90,6 +112,10 @@ def degenerate(kind: str) -> list[Rollout]:
             r.mask = [t == i % T for t in range(T)]
         elif kind == "equal rewards":
             r.reward = 0.1
+        elif kind == "none could be scored":
+            r.reward = math.nan
+        elif kind == "one could be scored":
+            r.reward = 1.0 if r is next(x for x in batch if x.group == r.group) else math.nan
         elif kind == "zero signals":
             r.signals = {k: [0.0] * T for k in r.signals}
         elif kind == "huge signals":

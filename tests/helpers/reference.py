@@ -17,9 +17,11 @@ DEFAULTS = dict(
 )  # fmt: skip
 SIGNALS = (
     "reverse_kl", "entropy", "student_logprob", "teacher_logprob", "decision", "turn_reward", "anchor_state", "tool_call",
-    "answer_logprob", "answer_logprob_start", "saliency_mask", "saliency_grad", "saliency_act", "hidden_distance",
+    "answer_logprob", "answer_logprob_start", "frozen_answer_logprob", "frozen_answer_logprob_start", "hindsight_logprob",
+    "wrong_teacher_logprob", "saliency_mask", "saliency_grad", "answer_saliency", "answer_box", "span_distance",
+    "forward_kl", "request_ids", "values",
 )  # fmt: skip
-CHANNELS = ("style", "task", "generic")
+CHANNELS = ("style", "task", "anchor")
 
 
 @dataclass
@@ -32,6 +34,11 @@ class Rollout:
     tokens: list[int] | None = None
     advantage: float | None = None
     channels: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def counts(self) -> bool:
+        """It is part of its group's statistics: it could be scored, and has action tokens."""
+        return any(self.mask) and not math.isnan(self.reward)
 
     @property
     def positions(self) -> list[int]:
@@ -65,11 +72,11 @@ def reference_credit(name: str, batch: list[Rollout], **options) -> list[Result]
 def group_advantages(batch: list[Rollout], scale: bool) -> list[float]:
     """(1)"""
     if batch[0].advantage is not None:
-        return [r.advantage for r in batch]
+        return [0.0 if math.isnan(r.reward) else r.advantage for r in batch]
     result = []
     for rollout in batch:
-        rewards = [r.reward for r in batch if r.group == rollout.group and any(r.mask)]
-        if not any(rollout.mask) or len(rewards) == 1:
+        rewards = [r.reward for r in batch if r.group == rollout.group and r.counts]
+        if not rollout.counts or len(rewards) == 1:
             result.append(0.0)
             continue
         mean = math.fsum(rewards) / len(rewards)
@@ -88,7 +95,7 @@ def credit_of_one(name: str, rollout: Rollout, A: float, o: dict) -> Result:
     if name == "opd":
         for index, t in enumerate(positions):
             gap = rollout.signals["teacher_logprob"][t] - rollout.signals["student_logprob"][t]
-            result.advantages[t] = max(-o["clip"], min(o["clip"], gap))
+            result.advantages[t] = 0.0 if math.isnan(rollout.reward) else max(-o["clip"], min(o["clip"], gap))
             result.weights[t], result.segments[t] = 1.0, index + 1
         return result
 
@@ -248,7 +255,7 @@ def token_key(rollout: Rollout, rank: int, seed: int) -> int:
 def dealt_out(outcomes: list[float], batch: list[Rollout], seed: int) -> list[float]:
     result = list(outcomes)
     for group in {r.group for r in batch}:
-        members = [i for i, r in enumerate(batch) if r.group == group and any(r.mask)]
+        members = [i for i, r in enumerate(batch) if r.group == group and r.counts]
         takers = sorted(members, key=lambda i: as_signed(rollout_key(batch[i], seed)))
         givers = sorted(members, key=lambda i: as_signed(splitmix64(rollout_key(batch[i], seed))))
         for taker, giver in zip(takers, givers, strict=True):
@@ -260,11 +267,11 @@ def dealt_out(outcomes: list[float], batch: list[Rollout], seed: int) -> list[fl
 
 
 def random_batch(seed: int, *, coarse: bool = False, turns: bool = False, tokens: bool = True, advantages: bool = False,
-                 longest: int = 24, groups: int = 3) -> list[Rollout]:  # fmt: skip
+                 unscorable: bool = False, longest: int = 24, groups: int = 3) -> list[Rollout]:  # fmt: skip
     """Groups of 2–4 rollouts, shuffled. `coarse` draws signals from few values, so that ties and plateaus abound.
 
-    Rewards are multiples of 1/8, whose sums are exact: a reward equal to its group's mean has advantage 0 in any order
-    of adding, so its sign is not a matter of rounding.
+    `unscorable`: a fifth of the rollouts have no outcome. Rewards are multiples of 1/8, whose sums are exact: a reward
+    equal to its group's mean has advantage 0 in any order of adding, so its sign is not a matter of rounding.
     """
     draw = random.Random(seed)
 
@@ -292,6 +299,8 @@ def random_batch(seed: int, *, coarse: bool = False, turns: bool = False, tokens
             if advantages:
                 rollout.advantage = draw.choice((-1.0, 0.0, 1.0)) * draw.random()
             batch.append(rollout)
+            if unscorable and draw.random() < 0.2:
+                rollout.reward = math.nan
     draw.shuffle(batch)
     for rollout in batch:
         _add_what_peers_read(rollout, draw, number)
@@ -300,16 +309,23 @@ def random_batch(seed: int, *, coarse: bool = False, turns: bool = False, tokens
 
 def _add_what_peers_read(rollout: Rollout, draw: random.Random, number: Callable[[float], float]) -> None:
     T = range(len(rollout.mask))
+    below_0 = ("answer_logprob", "answer_logprob_start", "frozen_answer_logprob", "frozen_answer_logprob_start",
+               "hindsight_logprob", "wrong_teacher_logprob")  # fmt: skip
+    above_0 = ("saliency_mask", "saliency_grad", "answer_saliency", "span_distance", "forward_kl")
+    rollout.signals |= {name: [-number(3.0) for _ in T] for name in below_0}
+    rollout.signals |= {name: [number(2.0) for _ in T] for name in above_0}
+    boxed, request = draw.random() < 0.7, [1]
+    for _ in T:
+        request.append(request[-1] + (draw.random() < 0.15))
     rollout.signals |= {
-        "turn_reward": [number(2.0) - 0.25 for _ in T],
+        "turn_reward": [draw.randrange(9) / 8 - 0.25 for _ in T],
         "anchor_state": [float(draw.randrange(3)) for _ in T],
         "tool_call": [float(draw.randrange(2)) for _ in T],
-        "answer_logprob": [-number(3.0) for _ in T],
-        "answer_logprob_start": [-number(3.0) for _ in T],
-        "saliency_mask": [number(2.0) for _ in T],
-        "saliency_grad": [number(2.0) for _ in T],
-        "saliency_act": [draw.choice((-1, 1)) * number(2.0) for _ in T],
-        "hidden_distance": [number(2.0) for _ in T],
+        "answer_box": [float(draw.choice((0, 0, 0, 1, 2))) if boxed else 0.0 for _ in T],
+        "request_ids": [float(x) for x in request[1:]],
+        "values": [number(1.0) for _ in T],
     }
-    rollout.channels = {"style": draw.randrange(9) / 8, "task": 4 * draw.randrange(3), "generic": draw.random() < 0.2}
+    rollout.channels = {"style": draw.randrange(9) / 8, "task": 4 * draw.randrange(3), "anchor": draw.random() < 0.2}
     rollout.channels = {name: float(value) for name, value in rollout.channels.items()}
+    if math.isnan(rollout.reward):
+        rollout.channels |= {"style": math.nan, "task": math.nan}

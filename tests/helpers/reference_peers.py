@@ -1,91 +1,159 @@
-"""The peers of GEAR by plain loops over tokens and turns, written from their formulas and sharing no code with the package.
+"""The peers of GEAR that credit tokens and rollouts, by plain loops written from their published formulas.
 
-Everything is Python floats and lists; slow, and meant to be read next to docs/methods/.
+Shares no code with the package. Everything is Python floats and lists; slow, and meant to be read next to docs/methods/.
+Those that credit turns are in `reference_turns`.
 """
 
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
-from reference import Result, Rollout, clip, group_advantages, sign, turns_of_actions
+from reference import Result, Rollout, clip, group_advantages, sign
+from reference_turns import TURN_DEFAULTS, TURN_PEERS, mean_and_std, members, segments_by_turn
 
 PEER_DEFAULTS: dict[str, dict] = {
     "rlsd": dict(mix=0.5, clip=0.2, scale_rewards=True),
     "serl": dict(mix=0.5, clip=0.2, scale_rewards=True, hint="feedback"),
-    "crest": dict(mix=0.3, clip=0.28, sharpness=0.5, surprise=0.5, scale_rewards=True),
-    "opsd": dict(beta=0.5, coefficient=1.0),
-    "sdpo": dict(beta=0.5, coefficient=1.0, top_k=100),
-    "sdpg": dict(coefficient=0.001, reference=0.001),
-    "oar_p": dict(beta=1.0, threshold=0.5, rho_min=0.1, mix=1.0, scale_rewards=True),
-    "oar_g": dict(beta=1.0, threshold=0.5, rho_min=0.1, mix=1.0, scale_rewards=True),
-    "grail": dict(alpha=2.0, quantile=1.0, floor=1e-8, rho_min=0.05, rho_max=10.0, mix=1.0, scale_rewards=True),
-    "shear": dict(rho_min=0.05, rho_max=10.0, mix=1.0, scale_rewards=True),
-    "high_entropy": dict(share=0.2, scope="batch", scale_rewards=True),
-    "mt_grpo": dict(turn_weight=1.0, baseline="unbiased", scale_rewards=True),
-    "gigpo": dict(omega=1.0, gamma=0.95, turn_rewards=False, scale_rewards=True),
-    "igpo": dict(gamma=1.0),
-    "crpo": dict(scale_rewards=True),
-}
+    "crest": dict(mix=0.3, clip=0.28, tau=2.0, surprise=0.5, scale_rewards=True),
+    "cepo": dict(mix=0.5, clip=0.5, success=0.5, without_wrong="grpo", scale_rewards=True),
+    "rlcsd": dict(tau=0.02, beta=1.0, mix=0.5, delta=0.02, clip=2.0, eta=1.0, success=0.5, denominators="group",
+                  scale_rewards=True),
+    "sc_grpo": dict(percentile=0.75, floor=1e-4, scope="group", bonus=0.1, success=0.5, scale_rewards=True),
+    "sdar": dict(coefficient=0.01, sharpness=5.0, scale_rewards=True),
+    "opsd": dict(beta=0.0, entry_clip=0.05, token_cap=0.0, coefficient=1.0),
+    "sdpo": dict(beta=0.5, coefficient=1.0, top_k=100, importance_clip=2.0),
+    "sdpg": dict(coefficient=0.001, token_cap=20.0, reference=0.001, reference_mode="urkl"),
+    "oar_p": dict(beta=1.0, threshold=0.25, rho_min=0.1, mix=1.0, scale_rewards=True),
+    "oar_g": dict(beta=1.0, threshold=0.25, rho_min=0.1, mix=1.0, scale_rewards=True),
+    "grail": dict(spread=0.5, w_min=0.5, w_max=5.0, symmetry="wrong", box="all", scale_rewards=False),
+    "shear": dict(scale_rewards=True),
+    "high_entropy": dict(share=0.2, scope="rollout", scale_rewards=True),
+    **TURN_DEFAULTS,
+    "grpo_lambda": dict(decay=0.99, scale_rewards=True),
+    "crpo": dict(certainty=0.02, scale_rewards=True),
+}  # fmt: skip
 
 
 def peer_credit(name: str, batch: list[Rollout], o: dict) -> list[Result]:
-    A = (
-        group_advantages(batch, scale=o.get("scale_rewards", True))
-        if name not in ("igpo", "crpo")
-        else [0.0] * len(batch)
-    )
+    own_advantages = name in ("igpo", "crpo", "gigpo", "crest", "turn_ppo", "trace")
+    A = [0.0] * len(batch) if own_advantages else group_advantages(batch, scale=o.get("scale_rewards", True))
     return [_result(name, batch, i, A, o) for i in range(len(batch))]
 
 
 def _result(name: str, batch: list[Rollout], i: int, A: list[float], o: dict) -> Result:
     rollout = batch[i]
     T, positions = len(rollout.mask), rollout.positions
-    advantages, weights = PEERS[name](batch, i, A, o) if positions else ([], [])
-    turn = turns_of_actions(rollout)
-    segment = 0
     result = Result([0.0] * T, [0.0] * T, [0] * T, [False] * T)
+    if not positions:
+        return result
+    advantages, weights = PEERS[name](batch, i, A, o)
+    if math.isnan(rollout.reward):
+        advantages = [0.0] * len(positions)
+    if name in ("opsd", "sdpo", "sdpg", "crpo"):
+        segments = [1] * len(positions)
+    elif name == "crest":
+        ids = rollout.at_actions("request_ids")
+        changes = [0] + [int(a != b) for a, b in pairwise(ids)]
+        segments = [1 + sum(changes[: rank + 1]) for rank in range(len(ids))]
+    elif name in TURN_DEFAULTS:
+        segments = segments_by_turn(rollout)
+    else:
+        segments = list(range(1, len(positions) + 1))
     for rank, t in enumerate(positions):
-        if name in ("opsd", "sdpo", "sdpg", "crpo"):
-            segment = 1
-        elif name in ("mt_grpo", "gigpo", "igpo"):
-            segment += rank == 0 or turn[rank] != turn[rank - 1]
-        else:
-            segment = rank + 1
-        result.advantages[t], result.weights[t], result.segments[t] = advantages[rank], weights[rank], segment
+        result.advantages[t], result.weights[t], result.segments[t] = advantages[rank], weights[rank], segments[rank]
     return result
 
 
 # --- the hinted self as a weight --------------------------------------------------------------------------------------
 
 
+def gaps(rollout: Rollout, one="teacher_logprob", other="student_logprob") -> list[float]:
+    return [a - b for a, b in zip(rollout.at_actions(one), rollout.at_actions(other), strict=True)]
+
+
+def weighted(A: float, delta: list[float], o: dict):
+    w = [clip(math.exp(sign(A) * x), 1 - o["clip"], 1 + o["clip"]) for x in delta]
+    return [A * ((1 - o["mix"]) + o["mix"] * x) for x in w], w
+
+
 def rlsd(batch, i, A, o):
-    p, q = batch[i].at_actions("student_logprob"), batch[i].at_actions("teacher_logprob")
-    w = [clip(math.exp(sign(A[i]) * (b - a)), 1 - o["clip"], 1 + o["clip"]) for a, b in zip(p, q, strict=True)]
-    return [A[i] * ((1 - o["mix"]) + o["mix"] * x) for x in w], w
+    return weighted(A[i], gaps(batch[i]), o)
 
 
 def serl(batch, i, A, o):
-    _, w = rlsd(batch, i, A, o)
-    w = [x if is_call else 1.0 for x, is_call in zip(w, batch[i].at_actions("tool_call"), strict=True)]
-    return [A[i] * ((1 - o["mix"]) + o["mix"] * x) for x in w], w
+    calls = batch[i].at_actions("tool_call")
+    return weighted(A[i], [x if call else 0.0 for x, call in zip(gaps(batch[i]), calls, strict=True)], o)
 
 
-def crest(batch, i, A, o):
-    turn_level, _ = mt_grpo(batch, i, A, dict(turn_weight=1.0, baseline="unbiased"))
-    p, q = batch[i].at_actions("student_logprob"), batch[i].at_actions("teacher_logprob")
-    surprisal = [-x for x in p]
-    mean = math.fsum(surprisal) / len(p)
-    std = math.sqrt(math.fsum((x - mean) ** 2 for x in surprisal) / len(p))
-    advantages, weights = [], []
-    for a, student, teacher, s in zip(turn_level, p, q, surprisal, strict=True):
-        delta = teacher - student
-        w = clip(math.exp(sign(a) * delta * o["sharpness"]), 1 - o["clip"], 1 + o["clip"])
-        gate = 1.0 if sign(a) * delta > 0 else 0.0
-        z = (s - mean) / (std + 1e-4)
-        w *= gate * (1 + o["surprise"] * (2 / (1 + math.exp(-z)) - 1))
-        advantages.append(a * ((1 - o["mix"]) + o["mix"] * w))
-        weights.append(w)
-    return advantages, weights
+def cepo(batch, i, A, o):
+    someone_is_wrong = any(batch[j].reward < o["success"] for j in members(batch, i))
+    if someone_is_wrong:
+        return weighted(A[i], gaps(batch[i], other="wrong_teacher_logprob"), o)
+    if o["without_wrong"] == "rlsd":
+        return rlsd(batch, i, A, o)
+    n = len(batch[i].positions)
+    return [A[i]] * n, [1.0] * n
+
+
+def residuals(batch, i, o):
+    """Of RLCSD's tokens, and whether each is selected; None for a rollout that the source would remove."""
+    siblings = [batch[j].reward >= o["success"] for j in members(batch, i) if j != i]
+    if not batch[i].counts or True not in siblings or False not in siblings:
+        return None
+    found = []
+    for e in gaps(batch[i], other="wrong_teacher_logprob"):
+        res = clip(o["beta"] * o["mix"] * math.tanh(e / o["tau"]), -o["clip"], o["clip"])
+        found.append((res, abs(res) > o["delta"]))
+    return found
+
+
+def rlcsd(batch, i, A, o):
+    mine, n = residuals(batch, i, o), len(batch[i].positions)
+    if mine is None:
+        return [0.0] * n, [1.0] * n
+    over = [j for j in range(len(batch)) if o["denominators"] == "batch" or batch[j].group == batch[i].group]
+    tokens = [x for j in over for x in residuals(batch, j, o) or [] if batch[j].positions]
+    N, chosen = sum(len(batch[j].positions) for j in over if batch[j].counts), sum(selected for _, selected in tokens)
+    advantages = []
+    for res, selected in mine:
+        a = A[i]
+        if selected:
+            a = max(a + res, 0.0) if a > 0 else min(a + res, 0.0) if a < 0 else 0.0
+        if o["denominators"] != "one":
+            a *= o["eta"] * N / chosen if selected else N / (len(tokens) - chosen)
+        advantages.append(a)
+    return advantages, [1.0] * n
+
+
+def sc_grpo(batch, i, A, o):
+    def number_correct(j):
+        return sum(batch[k].reward >= o["success"] for k in members(batch, j))
+
+    def hinted(j):
+        return batch[j].counts and number_correct(j) != 1 and number_correct(j) < len(members(batch, j))
+
+    n = len(batch[i].positions)
+    if not hinted(i):
+        return [A[i]] * n, [1.0] * n
+
+    def weights(j):
+        over = {"rollout": [j], "group": members(batch, j), "batch": range(len(batch))}[o["scope"]]
+        pool = [x for k in over if hinted(k) for x in batch[k].at_actions("forward_kl")]
+        c = max(quantile(pool, o["percentile"]), o["floor"])
+        return [x / (x + c) for x in batch[j].at_actions("forward_kl")]
+
+    f, a = weights(i), A[i]
+    if number_correct(i) == 0:
+        s = {j: math.fsum(weights(j)) / len(weights(j)) for j in members(batch, i)}
+        mean, std = mean_and_std(list(s.values()))
+        a = o["bonus"] * (s[i] - mean) / (std + 1e-4)
+    return [a * x for x in f], f
+
+
+def sdar(batch, i, A, o):
+    gate = [1 / (1 + math.exp(-o["sharpness"] * x)) for x in gaps(batch[i])]
+    return [A[i] + o["coefficient"] * g for g in gate], [1.0] * len(gate)
 
 
 # --- the hinted self as a loss ----------------------------------------------------------------------------------------
@@ -96,18 +164,12 @@ def nothing(batch, i, A, o):
     return [0.0] * n, [1.0] * n
 
 
-def sdpg(batch, i, A, o):
+def grpo(batch, i, A, o):
     n = len(batch[i].positions)
     return [A[i]] * n, [1.0] * n
 
 
 # --- weights from inside the model ------------------------------------------------------------------------------------
-
-
-def spread(A: float, rho: list[float], mix: float):
-    """(8), (9)"""
-    w = [x * len(rho) / math.fsum(rho) for x in rho]
-    return [A * ((1 - mix) + mix * x) for x in w], w
 
 
 def quantile(values: list[float], level: float) -> float:
@@ -118,7 +180,7 @@ def quantile(values: list[float], level: float) -> float:
 
 def oar(signal):
     def method(batch, i, A, o):
-        score = [math.log1p(max(0.0, x)) for x in batch[i].at_actions(signal)]
+        score = [math.log1p(x) for x in batch[i].at_actions(signal)]
         low, high = min(score), max(score)
         s = [(x - low) / (high - low) if high > low else 0.0 for x in score]
         tau, rho = quantile(s, o["threshold"]), []
@@ -127,143 +189,70 @@ def oar(signal):
                 rho.append(max(o["rho_min"], x / tau))
             else:
                 rho.append(1 + (o["beta"] * (x - tau) / (1 - tau) if tau < 1 else 0.0))
-        return spread(A[i], rho, o["mix"])
+        w = [x * len(rho) / math.fsum(rho) for x in rho]  # Σ w = n
+        return [A[i] * ((1 - o["mix"]) + o["mix"] * x) for x in w], w
 
     return method
 
 
 def grail(batch, i, A, o):
-    saliency = [abs(x) for x in batch[i].at_actions("saliency_act")]
-    level = max(quantile(saliency, o["quantile"]), o["floor"])
-    rho = [clip(1 + o["alpha"] * min(1.0, x / level), o["rho_min"], o["rho_max"]) for x in saliency]
-    return spread(A[i], rho, o["mix"])
+    logs = [math.log(x + 1e-8) for x in batch[i].at_actions("answer_saliency")]
+    box = batch[i].at_actions("answer_box")
+    mean = math.fsum(logs) / len(logs)
+    std = math.sqrt(math.fsum((x - mean) ** 2 for x in logs) / len(logs) + 1e-8)
+    chosen = {"wrong": A[i] <= 0, "correct": A[i] > 0, "both": True}[o["symmetry"]] and any(box)
+    w = []
+    for x, place in zip(logs, box, strict=True):
+        weight = clip(1 + o["spread"] * (x - mean) / std, o["w_min"], o["w_max"]) if chosen else 1.0
+        if place == 1 and (chosen or o["box"] == "all"):
+            weight = o["w_max"]
+        elif place == 2:
+            weight = 1.0
+        w.append(weight)
+    return [A[i] * x for x in w], w
 
 
 def shear(batch, i, A, o):
-    d = [max(0.0, x) for x in batch[i].at_actions("hidden_distance")]
-    mean = math.fsum(d) / len(d)
-    rho = [clip(x / mean if mean > 0 else 1.0, o["rho_min"], o["rho_max"]) for x in d]
-    return spread(A[i], rho, o["mix"])
+    omega = batch[i].at_actions("span_distance")
+    return [A[i] * x for x in omega], omega
 
 
 def high_entropy(batch, i, A, o):
-    over = batch if o["scope"] == "batch" else [batch[i]]
-    tau = quantile([h for r in over for h in r.at_actions("entropy")], 1 - o["share"])
+    over = [r for r in batch if not math.isnan(r.reward)] if o["scope"] == "batch" else [batch[i]]
+    pool = [h for r in over for h in r.at_actions("entropy")]
+    tau = quantile(pool, 1 - o["share"]) if pool else 0.0
     kept = [1.0 if h >= tau else 0.0 for h in batch[i].at_actions("entropy")]
     return [A[i] * x for x in kept], kept
 
 
-# --- turns, states, channels ------------------------------------------------------------------------------------------
-
-
-def turns_of(rollout: Rollout) -> list[list[int]]:
-    """The positions of each turn's tokens."""
-    turns: list[list[int]] = []
-    before = None
-    for t, turn in zip(rollout.positions, turns_of_actions(rollout), strict=True):
-        if turn != before:
-            turns.append([])
-        turns[-1].append(t)
-        before = turn
-    return turns
-
-
-def members(batch: list[Rollout], i: int) -> list[int]:
-    return [j for j, r in enumerate(batch) if r.group == batch[i].group and any(r.mask)]
-
-
-def per_token(rollout: Rollout, of_turn: list[float]) -> list[float]:
-    return [x for x, turn in zip(of_turn, turns_of(rollout), strict=True) for _ in turn]
-
-
-def mean_and_std(values: list[float]) -> tuple[float, float]:
-    mean = math.fsum(values) / len(values)
-    std = math.sqrt(math.fsum((x - mean) ** 2 for x in values) / (len(values) - 1)) if len(values) > 1 else 0.0
-    return mean, std
-
-
-def mt_grpo(batch, i, A, o):
-    """Before the tool result A_outcome + A_turn, after the last one A_outcome."""
-    peers, mine = members(batch, i), turns_of(batch[i])
-    of_turn = []
-    for k, turn in enumerate(mine):
-        if k == len(mine) - 1:
-            of_turn.append(A[i])
-            continue
-        own = batch[i].signals["turn_reward"][turn[-1]]
-        rewards = {}
-        for j in peers:
-            turns = turns_of(batch[j])
-            if k < len(turns) - 1:  # there was a tool result
-                rewards[j] = batch[j].signals["turn_reward"][turns[k][-1]]
-        if o["baseline"] == "unbiased":
-            others = [r for j, r in rewards.items() if j != i]
-            relative = own - math.fsum(others) / len(others) if others else 0.0
-        else:
-            mean, std = mean_and_std([rewards.get(j, 0.0) for j in peers])
-            relative = (own - mean) / (std + 1e-4)
-        of_turn.append(A[i] + o["turn_weight"] * relative)
-    return per_token(batch[i], of_turn), [1.0] * len(batch[i].positions)
-
-
-def returns(rewards: list[float], gamma: float) -> list[float]:
-    result, later = [], 0.0
-    for reward in reversed(rewards):
-        later = reward + gamma * later
-        result.append(later)
-    return result[::-1]
-
-
-def gigpo(batch, i, A, o):
-    visits: dict[float, list[float]] = {}  # state → returns of the turns that began in it
-    for j in members(batch, i):
-        turns = turns_of(batch[j])
-        earned = [batch[j].signals["turn_reward"][turn[-1]] if o["turn_rewards"] else 0.0 for turn in turns]
-        earned[-1] += batch[j].reward
-        for turn, value in zip(turns, returns(earned, o["gamma"]), strict=True):
-            visits.setdefault(batch[j].signals["anchor_state"][turn[0]], []).append(value)
-        if j == i:
-            mine = list(zip(turns, returns(earned, o["gamma"]), strict=True))
-    of_turn = []
-    for turn, value in mine:
-        mean, std = mean_and_std(visits[batch[i].signals["anchor_state"][turn[0]]])
-        step = (value - mean) / (std + 1e-4) if o["scale_rewards"] else value - mean
-        of_turn.append(A[i] + o["omega"] * step)
-    return per_token(batch[i], of_turn), [1.0] * len(batch[i].positions)
-
-
-def igpo(batch, i, A, o):
-    pooled = []
-    for j in members(batch, i):
-        turns = turns_of(batch[j])
-        belief = math.exp(batch[j].signals["answer_logprob_start"][turns[0][0]])
-        rewards = []
-        for turn in turns[:-1]:
-            after = math.exp(batch[j].signals["answer_logprob"][turn[-1]])
-            rewards.append(after - belief)
-            belief = after
-        to_go = returns([*rewards, batch[j].reward], o["gamma"])
-        pooled += to_go
-        if j == i:
-            mine = to_go
-    mean = math.fsum(pooled) / len(pooled)
-    return per_token(batch[i], [x - mean for x in mine]), [1.0] * len(batch[i].positions)
+def grpo_lambda(batch, i, A, o):
+    n = len(batch[i].positions)
+    w = [o["decay"] ** (n - 1 - t) for t in range(n)]
+    return [A[i] * x for x in w], w
 
 
 def crpo(batch, i, A, o):
-    peers, total = members(batch, i), 0.0
-    names = [name for name in batch[i].channels if name != "generic"]
-    for name in names:
-        worst = min(batch[j].channels[name] for j in peers)
-        rewards = {j: worst if batch[j].channels.get("generic", 0.0) > 0 else batch[j].channels[name] for j in peers}
-        mean, std = mean_and_std(list(rewards.values()))
-        total += (rewards[i] - mean) / (std + 1e-4) if o["scale_rewards"] else rewards[i] - mean
-    n = len(batch[i].positions)
-    return [total / len(names)] * n, [1.0] * n
+    n, total = len(batch[i].positions), 0.0
+    if batch[i].counts:
+        for name in ("task", "style"):
+            mean, std = mean_and_std([batch[j].channels[name] for j in members(batch, i)])
+            centred = batch[i].channels[name] - mean
+            total += 0.5 * (centred / (std + 1e-6) if o["scale_rewards"] else centred)
+
+    def likelihood(j):
+        return math.fsum(batch[j].at_actions("student_logprob")) / len(batch[j].positions)
+
+    anchors = [likelihood(j) for j in members(batch, i) if batch[j].channels["anchor"] > 0]
+    if anchors:
+        anchor = math.fsum(anchors) / len(anchors)
+        pi = math.exp(likelihood(i)) / (math.exp(likelihood(i)) + math.exp(anchor))
+        total *= 1 - o["certainty"] * -(pi * math.log(pi) + (1 - pi) * math.log(1 - pi))
+    return [total] * n, [1.0] * n
 
 
 PEERS = {
-    "rlsd": rlsd, "serl": serl, "crest": crest, "opsd": nothing, "sdpo": nothing, "sdpg": sdpg,
-    "oar_p": oar("saliency_mask"), "oar_g": oar("saliency_grad"), "grail": grail, "shear": shear,
-    "high_entropy": high_entropy, "mt_grpo": mt_grpo, "gigpo": gigpo, "igpo": igpo, "crpo": crpo,
+    "rlsd": rlsd, "serl": serl, "cepo": cepo, "rlcsd": rlcsd, "sc_grpo": sc_grpo, "sdar": sdar,
+    "opsd": nothing, "sdpo": nothing, "sdpg": grpo, "oar_p": oar("saliency_mask"), "oar_g": oar("saliency_grad"),
+    "grail": grail, "shear": shear, "high_entropy": high_entropy, "grpo_lambda": grpo_lambda, "crpo": crpo,
+    **TURN_PEERS,
 }  # fmt: skip

@@ -6,10 +6,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from random_rollouts import to_rollouts
+from reference import random_batch
 
 from gear_rl import Rollouts, credit
 from gear_rl.errors import GearError
 from gear_rl.methods import METHODS, find_method
+from gear_rl.methods.controls import with_shuffled_outcomes
 
 
 def rollouts(seed: int = 0, with_advantages: bool = False) -> Rollouts:
@@ -51,12 +54,62 @@ def test_shuffled_outcomes_keeps_a_rollouts_channels_together():
     """A method that reads channels instead of the reward must lose its outcomes too, and all of one rollout at once."""
     batch = rollouts(3)
     batch = replace(batch, channels={"a": batch.rewards, "b": batch.rewards.sqrt()})
-    plain, shuffled = (credit(name, batch).advantages for name in ("crpo", "crpo+shuffled_outcomes"))
+    plain, shuffled = (credit(name, batch, certainty=0.0).advantages for name in ("crpo", "crpo+shuffled_outcomes"))
     assert not torch.allclose(plain, shuffled)
     for group in (slice(0, 8), slice(8, 16)):  # dealt out apart, a and b would add up to other sums
         assert sorted(plain[group].abs().max(1).values.tolist()) == pytest.approx(
             sorted(shuffled[group].abs().max(1).values.tolist()), abs=1e-5
         )
+
+
+def test_all_that_speaks_of_the_outcome_moves_together():
+    """Turn rewards, decisions and span distances are made from verdicts: whoever keeps them keeps the outcome."""
+    b, turns, per_turn = 8, 3, 2
+    mark = torch.arange(b, dtype=torch.float32)[:, None]  # every signal says whose it was
+    of_turn = torch.zeros(b, turns * per_turn)
+    of_turn[:, per_turn - 1 :: per_turn] = mark + torch.arange(turns) / 10
+    of_token = mark + torch.arange(turns * per_turn) / 100
+    batch = Rollouts(
+        torch.ones(b, turns * per_turn, dtype=torch.bool), mark[:, 0], torch.zeros(b, dtype=torch.long),
+        turn_ids=torch.arange(turns).repeat_interleave(per_turn).expand(b, -1), channels={"a": mark[:, 0]},
+        signals={"turn_reward": of_turn, "span_distance": of_token, "decision": of_token, "entropy": of_token},
+    )  # fmt: skip
+    shuffled = with_shuffled_outcomes(batch, seed=0)
+    givers = shuffled.rewards.long()
+    assert not torch.equal(givers, torch.arange(b)) and sorted(givers.tolist()) == list(range(b))
+    assert torch.equal(shuffled.channels["a"], shuffled.rewards)
+    for name in ("turn_reward", "span_distance", "decision"):
+        assert torch.equal(shuffled.signals[name], batch.signals[name][givers])
+    assert torch.equal(shuffled.signals["entropy"], batch.signals["entropy"])  # the policy's own
+
+
+def test_rewards_of_turns_go_to_the_same_relative_turn_where_lengths_differ():
+    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]).bool()
+    reward = torch.tensor([[1.0, 2.0, 3.0, 4.0, 5.0], [10.0, 20.0, 30.0, 0.0, 0.0]])
+    for seed in range(20):
+        batch = Rollouts(mask, torch.tensor([0.0, 1.0]), torch.tensor([0, 0]), turn_ids=torch.arange(5).expand(2, -1),
+                         signals={"turn_reward": reward, "span_distance": reward})  # fmt: skip
+        got = with_shuffled_outcomes(batch, seed)
+        if got.rewards[0] == 1.0:  # first to first, last to last
+            for signal in got.signals.values():
+                assert signal.tolist() == [[10.0, 20.0, 20.0, 30.0, 30.0], [1.0, 3.0, 5.0, 0.0, 0.0]]
+            return
+    raise AssertionError("no seed exchanged the two")
+
+
+@pytest.mark.parametrize("name", ["mt_grpo", "crest", "shear", "oracle", "turn_ppo"])
+def test_what_is_credited_by_verdicts_depends_on_the_shuffle(name):
+    rollouts = to_rollouts(random_batch(0, groups=2, turns=True))
+    plain, shuffled = credit(name, rollouts), credit(f"{name}+shuffled_outcomes", rollouts)
+    assert not torch.equal(plain.advantages, shuffled.advantages)
+
+
+def test_an_unscorable_rollout_keeps_what_it_has():
+    batch = rollouts(3)
+    rewards = batch.rewards.clone()
+    rewards[2] = float("nan")
+    shuffled = with_shuffled_outcomes(replace(batch, rewards=rewards), seed=0)
+    assert shuffled.rewards.isnan().nonzero().tolist() == [[2]]
 
 
 def test_gears_own_control_is_the_same_thing():

@@ -174,16 +174,12 @@ def test_same_result_on_every_device(name):
     finally:
         torch.use_deterministic_algorithms(False)
     assert torch.equal(cpu.segments, gpu.segments.cpu()) and torch.equal(cpu.onsets, gpu.onsets.cpu())
-    exact = name not in (
-        "low_probability",
-        "rlsd",
-        "serl",
-        "crest",
-        "oar_p",
-        "oar_g",
-    )  # exp is not rounded alike everywhere
+    # exp and log are not rounded alike everywhere
+    inexact = ("low_probability", "rlsd", "serl", "crest", "cepo", "oar_p", "oar_g", "grail")
+    exact = name not in inexact
     torch.testing.assert_close(gpu.weights.cpu(), cpu.weights, rtol=0 if exact else 1e-5, atol=0 if exact else 1e-6)
-    loose = 2e-6 if name == "igpo" else 1e-7  # its returns are sums over turns before a mean is taken away
+    by_turns = name in ("igpo", "trace", "hcapo", "turn_ppo", "rlcsd")
+    loose = 1e-5 if by_turns else 1e-7  # sums over turns before a mean is taken away; large factors
     torch.testing.assert_close(gpu.advantages.cpu(), cpu.advantages, rtol=1e-6, atol=loose)
 
 

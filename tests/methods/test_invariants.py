@@ -20,7 +20,9 @@ WEIGHTING = [name for name, cls in METHODS.items() if cls.preserves_mass]
 
 
 seeds, either = st.integers(0, 10**9), st.booleans()
-batches = st.builds(random_batch, seeds, coarse=either, turns=either, tokens=either, advantages=either)
+batches = st.builds(
+    random_batch, seeds, coarse=either, turns=either, tokens=either, advantages=either, unscorable=either
+)
 few = settings(max_examples=60, deadline=None, derandomize=True)
 weighting_methods = pytest.mark.parametrize("name", WEIGHTING)
 
@@ -122,7 +124,7 @@ def test_other_groups_change_nothing(name, batch, seed):
 @pytest.mark.parametrize("direction", ["consistent", "outcome", "teacher"])
 @pytest.mark.parametrize(
     "kind", ["no action tokens", "one with none", "one alone in its group with any", "one token", "equal rewards",
-             "zero signals", "huge signals"])  # fmt: skip
+             "zero signals", "huge signals", "none could be scored", "one could be scored"])  # fmt: skip
 def test_degenerate_rollouts(name, kind, direction):
     has_direction = "direction" in {f.name for f in fields(METHODS[name].Options)}
     batch = degenerate(kind)
@@ -130,7 +132,8 @@ def test_degenerate_rollouts(name, kind, direction):
     mask = to_rollouts(batch).action_mask
     assert c.advantages.isfinite().all() and c.weights.isfinite().all()
     assert (c.weights[mask] > 0).all()
-    if kind in ("no action tokens", "one alone in its group with any", "equal rewards"):
+    if kind in ("no action tokens", "one alone in its group with any", "equal rewards", "none could be scored",
+                "one could be scored"):  # fmt: skip
         assert (c.advantages == 0).all()
     if kind == "zero signals":
         assert torch.equal(c.weights, mask.float())

@@ -26,7 +26,7 @@ every_method = pytest.mark.parametrize("name", METHODS)
 def random_rollouts(B: int = 12, T: int = 60, seed: int = 0, group_size: int = 4) -> Rollouts:
     g = torch.Generator().manual_seed(seed)
     signals = {name: torch.rand(B, T, generator=g) ** 3 * 2 for name in SIGNALS}
-    signals |= {"student_logprob": -signals["student_logprob"], "teacher_logprob": -signals["teacher_logprob"]}
+    signals |= {name: -signal for name, signal in signals.items() if "logprob" in name}
     rewards, mask = torch.rand(B, generator=g), torch.rand(B, T, generator=g) < 0.8
     channels = {name: torch.rand(B, generator=g) for name in CHANNELS}
     return Rollouts(mask, rewards, torch.arange(B) // group_size, signals=signals, channels=channels)
@@ -116,14 +116,29 @@ def test_every_method_says_what_it_is(name):
     assert cls.name == name and cls.__doc__ and cls.summary.endswith(".") and cls.standing
     assert set(cls.needs) <= set(TABLE)
     distils = method(name).distillation is not None
-    teacher = distils or {"reverse_kl", "teacher_logprob"} & set(cls.needs)
+    teacher = distils or {"reverse_kl", "forward_kl", "teacher_logprob"} & set(cls.needs)
     assert bool(teacher) == (cls.hint is not None)
     if name not in PEER_DEFAULTS:
         assert cls.cost.forwards == bool(teacher) + (bool(teacher) or "student_logprob" in cls.needs)
         assert cls.preserves_mass == (name != "opd")
-    from_a_model = set(cls.needs) - {"decision", "turn_reward", "anchor_state", "tool_call"}
+    from_a_model = set(cls.needs) - {"decision", "turn_reward", "anchor_state", "tool_call", "request_ids"}
     assert (cls.cost.forwards == 0) == (not from_a_model and not distils)
-    assert (cls.cost.backwards > 0) == bool({"saliency_grad", "saliency_act"} & set(cls.needs))
+    assert (cls.cost.backwards > 0) == bool({"saliency_grad", "answer_saliency"} & set(cls.needs))
+    assert cls.preserves_mass == cls.mass.startswith("kept")
+
+
+WORDS = ("full text", "official code", "second-hand", "abstract", "known", "ours")
+
+
+@every_method
+def test_every_standing_begins_with_a_known_word(name):
+    assert METHODS[name].standing.startswith(WORDS)
+    assert (METHODS[name].paper is None) == (METHODS[name].standing == "ours")
+
+
+def test_controls_of_our_own_name_no_paper():
+    assert [name for name, cls in METHODS.items() if cls.paper and "2605.11853" in cls.paper] == ["gear"]
+    assert find_method("rlsd+wrong_hint").paper is None and find_method("rlsd+shuffled_outcomes").paper is None
 
 
 def test_only_the_wrong_hint_reads_another_problem():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -11,27 +13,43 @@ from gear_rl.errors import GearError
 EPSILON = 1e-4  # of (1), as TRL
 
 
-def group_advantages(rollouts: Rollouts, scale: bool = True) -> Tensor:
+@dataclass(frozen=True)
+class Std:
+    """What a centred value is divided by: √(Σ (x − mean)² / n + inside) + added, with n − 1 for the sample std."""
+
+    population: bool = False
+    added: float = EPSILON
+    inside: float = 0.0
+
+
+TRL = Std()
+VERL = Std(added=1e-6)
+"""Sources that are built on verl use a smaller ε than TRL."""
+POPULATION = Std(population=True)
+
+
+def group_advantages(rollouts: Rollouts, scale: bool = True, std: Std = TRL) -> Tensor:
     """Equation (1), known (GRPO): A_i = (r_i − mean_g r) / (std_g r + ε) → (B,).
 
     Advantages that an engine has given are returned as they are. `scale=False` leaves the division out (Dr.GRPO).
-    Rollouts without action tokens are left out of mean and std, and get 0; so does a whole group of equal rewards.
+    Rollouts that are not `counted` (no action tokens, or unscorable) are left out of mean and std, and get 0; so does a
+    whole group of equal rewards.
     """
     if rollouts.advantages is not None:
-        return rollouts.advantages.to(rollouts.dtype)
+        return rollouts.advantages.to(rollouts.dtype).masked_fill(~rollouts.scorable, 0)
     refuse_groups_of_one(rollouts.group_ids)
-    return advantages_of(rollouts.rewards, rollouts, scale)
+    return advantages_of(rollouts.rewards, rollouts, scale, std)
 
 
-def advantages_of(rewards: Tensor, rollouts: Rollouts, scale: bool = True) -> Tensor:
-    """(1) for any number per rollout (B,), such as one channel of the reward → (B,)."""
-    live = (rollouts.actions.counts > 0).nonzero().squeeze(1)  # (M,) rollouts that have action tokens
+def advantages_of(rewards: Tensor, rollouts: Rollouts, scale: bool = True, std: Std = TRL) -> Tensor:
+    """(1) for any number per rollout (B,), such as one channel of the reward → (B,). NaN is left out, and gets 0."""
+    live = (rollouts.counted & ~rewards.isnan()).nonzero().squeeze(1)  # (M,)
     result = torch.zeros_like(rewards, dtype=rollouts.dtype)
-    result[live] = relative_to_group(rewards[live], rollouts.group_ids[live], scale).to(result.dtype)
+    result[live] = relative_to_group(rewards[live], rollouts.group_ids[live], scale, std).to(result.dtype)
     return result
 
 
-def relative_to_group(values: Tensor, groups: Tensor, scale: bool = True) -> Tensor:
+def relative_to_group(values: Tensor, groups: Tensor, scale: bool = True, std: Std = TRL) -> Tensor:
     """(x − mean_g x) / (std_g x + ε), of values (M,) in groups (M,) → (M,), in the type that sums are wide enough in.
 
     A group of one, and a group of equal values, gets exactly 0. `scale=False` leaves the division out.
@@ -50,8 +68,8 @@ def relative_to_group(values: Tensor, groups: Tensor, scale: bool = True) -> Ten
     equal = (table == table[:, :1]).logical_or_(~present).all(1)  # (G,) exactly 0, whatever the mean rounds to
     centred.masked_fill_(equal[:, None], 0)
     if scale:
-        std = (centred.square().sum(1) / (sizes - 1).clamp(min=1)).sqrt()  # (G,) sample std, n − 1
-        centred = centred / (std[:, None] + EPSILON)
+        n = sizes if std.population else (sizes - 1).clamp(min=1)
+        centred = centred / ((centred.square().sum(1) / n + std.inside).sqrt() + std.added)[:, None]
     rank = torch.arange(len(order), device=row.device) - (sizes.cumsum(0) - sizes)[row]  # (M,) place within the group
     result = torch.empty_like(values)
     result[order] = centred[row, rank]
@@ -68,18 +86,25 @@ def relative_to_others(values: Tensor, groups: Tensor) -> Tensor:
     return relative_to_group(values, groups, scale=False) * (n / (n - 1).clamp(min=1))
 
 
-def shuffle_within_groups(values: Tensor, rollouts: Rollouts, keys: tuple[Tensor, Tensor]) -> Tensor:
-    """Permute `values` (B,) inside each group, among the rollouts that have action tokens → (B,).
+def number_in_group(flags: Tensor, group_ids: Tensor) -> Tensor:
+    """How many of each rollout's group have the flag (B,) bool, itself included → (B,) integer."""
+    groups, row = group_ids.unique(return_inverse=True)
+    return torch.zeros_like(groups, dtype=torch.long).index_add_(0, row, flags.long())[row]
 
-    `keys` are two random numbers per rollout, each (B,): the k-th member of a group by the first receives the value of
-    the k-th member by the second. Every permutation is equally likely, and none depends on the order of the batch.
+
+def givers_within_groups(rollouts: Rollouts, keys: tuple[Tensor, Tensor]) -> Tensor:
+    """A permutation inside each group, among the rollouts that count: from whom each rollout receives → (B,) indices.
+
+    `keys` are two random numbers per rollout, each (B,): the k-th member of a group by the first receives from the k-th
+    member by the second. Every permutation is equally likely, and none depends on the order of the batch. All other
+    rollouts receive from themselves.
     """
-    live = (rollouts.actions.counts > 0).nonzero().squeeze(1)  # (M,)
+    live = rollouts.counted.nonzero().squeeze(1)  # (M,)
     groups = rollouts.group_ids[live]
     to, source = (live[sort_within_groups(groups, key[live])] for key in keys)
-    result = values.clone()
-    result[to] = values[source]
-    return result
+    givers = torch.arange(len(rollouts.group_ids), device=live.device)
+    givers[to] = source
+    return givers
 
 
 def sort_within_groups(groups: Tensor, keys: Tensor) -> Tensor:

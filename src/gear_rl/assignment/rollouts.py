@@ -26,7 +26,8 @@ class Rollouts:
     """(B, T) bool. True where the policy sampled the token."""
 
     rewards: Tensor
-    """(B,) float. The outcome of each rollout."""
+    """(B,) float. The outcome of each rollout. NaN: it could not be scored. Such a rollout is left out of every group
+    statistic and has advantage 0 on all its tokens."""
 
     group_ids: Tensor
     """(B,) integer. Rollouts of one prompt share an id. Groups may be in any order and of any size."""
@@ -44,7 +45,8 @@ class Rollouts:
     """Name → (B, T), real numbers. What scoring (or a task) knows about each token: "reverse_kl", "entropy", ..."""
 
     channels: Mapping[str, Tensor] = field(default_factory=dict)
-    """Name → (B,) float. The parts a reward is made of, as they were before they were added up: "format", "style", ..."""
+    """Name → (B,) float. The parts a reward is made of, as they were before they were added up: "format", "style", ...
+    NaN: this part could not be scored."""
 
     def __post_init__(self) -> None:
         mask = self.action_mask
@@ -53,7 +55,7 @@ class Rollouts:
         if mask.numel() == 0:
             raise GearError(f"action_mask is empty: its shape is {tuple(mask.shape)}.")
         per_rollout, per_token = mask.shape[:1], mask.shape
-        self._check("rewards", self.rewards, per_rollout, "float")
+        self._check("rewards", self.rewards, per_rollout, "float", nan=True)
         self._check("group_ids", self.group_ids, per_rollout, "integer")
         if self.turn_ids is not None:
             self._check("turn_ids", self.turn_ids, per_token, "integer")
@@ -64,7 +66,7 @@ class Rollouts:
         for name, signal in self.signals.items():
             self._check(f"signal {name!r}", signal, per_token, "real")
         for name, channel in self.channels.items():
-            self._check(f"channel {name!r}", channel, per_rollout, "float")
+            self._check(f"channel {name!r}", channel, per_rollout, "float", nan=True)
         self._check_turns_in_order()
 
     @property
@@ -78,21 +80,32 @@ class Rollouts:
         """The action tokens alone, side by side."""
         return ActionTokens(self.action_mask, self.turn_ids)
 
-    def _check(self, name: str, value: Tensor, shape: torch.Size, kind: str) -> None:
-        """Shape, dtype, device and, for floats, finiteness wherever a method will look."""
+    @cached_property
+    def scorable(self) -> Tensor:
+        """(B,) bool. False: the reward is NaN, no outcome is known."""
+        return ~self.rewards.isnan()
+
+    @cached_property
+    def counted(self) -> Tensor:
+        """(B,) bool. The rollouts that group statistics are taken over: scorable, and with action tokens."""
+        return self.scorable & (self.actions.counts > 0)
+
+    def _check(self, name: str, value: Tensor, shape: torch.Size, kind: str, nan: bool = False) -> None:
+        """Shape, dtype, device and, for floats, finiteness wherever a method will look. `nan`: NaN is allowed."""
         if not isinstance(value, Tensor) or value.shape != shape or not _is_kind(value.dtype, kind):
             raise GearError(f"{name} must be {_KINDS[kind]} tensor of shape {tuple(shape)}, got {_describe(value)}.")
         if value.device != self.action_mask.device:
             raise GearError(f"{name} is on {value.device}, but action_mask is on {self.action_mask.device}.")
         if not value.is_floating_point():
             return
-        bad = ~value.isfinite()
+        bad = value.isinf() if nan else ~value.isfinite()
         if value.ndim == 2:
             bad &= self.action_mask
         if bad.any():
             place = bad.nonzero()[0].tolist()
             where = f"rollout {place[0]}" + (f", position {place[1]}" if len(place) == 2 else "")
-            raise GearError(f"{name} is {value[tuple(place)].item()} at {where}; it must be finite.")
+            must = "it must be finite, or NaN for a rollout that could not be scored" if nan else "it must be finite"
+            raise GearError(f"{name} is {value[tuple(place)].item()} at {where}; {must}.")
 
     def _check_turns_in_order(self) -> None:
         if self.turn_ids is None:

@@ -49,9 +49,22 @@ _ONE_PASS = (_STUDENT, _TEACHER, _BOTH)
 
 _TABLE = (
     Signal("reverse_kl", "D", "model", "token", _BOTH, "KL(student ‖ teacher) over the full vocabulary, in nats"),
+    Signal("forward_kl", "F", "model", "token", _BOTH, "KL(teacher ‖ student) over the full vocabulary, in nats"),
     Signal("entropy", "H", "model", "token", _STUDENT, "entropy of the student, in nats"),
     Signal("student_logprob", "p", "model", "token", _STUDENT, "log-probability of the sampled token under the student"),
     Signal("teacher_logprob", "q", "model", "token", _TEACHER, "log-probability of the sampled token under the teacher"),
+    Signal(
+        "wrong_teacher_logprob", "q-", "model", "group", "one forward of the teacher per wrong hint",
+        "log of the mean probability of the sampled token under teachers shown wrong answers or rollouts of the group",
+    ),
+    Signal(
+        "hindsight_logprob", "ph", "model", "token", "one forward of the policy",
+        "log-probability of the sampled token with the final state in context", "final_state",
+    ),
+    Signal(
+        "values", "v", "model", "turn", "one forward of a critic, or rollouts from there",
+        "the value estimate before each turn, on all tokens of the turn",
+    ),
     Signal(
         "answer_logprob", "a", "model", "turn", "one short forward per turn",
         "mean log-probability of the reference answer after each turn, on all tokens of the turn",
@@ -59,6 +72,14 @@ _TABLE = (
     Signal(
         "answer_logprob_start", "a0", "model", "turn", "one short forward",
         "mean log-probability of the reference answer before the first turn, on all tokens",
+    ),
+    Signal(
+        "frozen_answer_logprob", "f", "model", "turn", "one short forward per turn",
+        "answer_logprob under the starting weights",
+    ),
+    Signal(
+        "frozen_answer_logprob_start", "f0", "model", "turn", "one short forward",
+        "answer_logprob_start under the starting weights",
     ),
     Signal(
         "saliency_mask", "xm", "model", "token", "one forward per hidden token (train.mask_budget)",
@@ -73,6 +94,19 @@ _TABLE = (
         "gradient times activation of the final answer's log-probability",
     ),
     Signal(
+        "answer_saliency", "xb", "model", "token", "one forward and one backward",
+        "norm of gradient times embedding of the boxed answer's log-probability, at the position that predicts the token",
+    ),
+    Signal(
+        "answer_box", "b", "model", "token", "none",
+        "1 on tokens inside the answer's box, 2 on its marker, its closing brace and what follows, 0 elsewhere",
+    ),
+    Signal(
+        "span_distance", "w", "model", "group", "one forward of the student for its hidden states",
+        "distance of a token's span to the spans of the group's rollouts of the other outcome, over the mean norm of "
+        "hidden states; 1 where there is no such rollout",
+    ),
+    Signal(
         "hidden_distance", "W", "model", "group", "one forward of the student for its hidden states",
         "distance between the hidden states of the group's correct and incorrect rollouts, span by span",
     ),
@@ -85,6 +119,9 @@ _TABLE = (
         "anchor_state", "s", "task", "turn", "none",
         "a number for the state of the world before each turn, on all tokens of the turn; equal numbers within a group "
         "mean the same state",
+    ),
+    Signal(
+        "request_ids", "k", "task", "token", "none", "the number, from 1, of the user request that a token answers"
     ),
     Signal("tool_call", "c", "task", "token", "none", "1 on the tokens of a tool call, 0 on thinking"),
     Signal(

@@ -10,6 +10,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from gear_rl.assignment.baselines import wide
 from gear_rl.assignment.rollouts import ActionTokens
 
 
@@ -47,6 +48,13 @@ class Turns:
         """(B, L) → (B, K): the value at each turn's last token; 0 where there is no such turn."""
         return packed.gather(1, self.last_tokens).masked_fill_(~self.taken, 0)
 
+    def means(self, packed: Tensor) -> Tensor:
+        """(B, L) → (B, K): the mean over each turn's tokens; 0 where there is no such turn."""
+        sums = packed.new_zeros(self.taken.shape, dtype=wide(packed))
+        sums.scatter_add_(1, self.index, packed.to(sums.dtype).masked_fill(~self._actions.valid, 0))
+        sizes = (self.last_tokens - self.first_tokens + 1).clamp(min=1)
+        return (sums / sizes).masked_fill_(~self.taken, 0).to(packed.dtype)
+
     def spread(self, table: Tensor) -> Tensor:
         """(B, K) → (B, L): each token gets the value of its turn; the filling 0."""
         return table.gather(1, self.index).masked_fill_(~self._actions.valid, 0)
@@ -58,3 +66,11 @@ def returns_to_go(rewards: Tensor, gamma: float) -> Tensor:
     for k in range(rewards.shape[1] - 2, -1, -1):  # over turns, of which there are few
         returns[:, k] += gamma * returns[:, k + 1]
     return returns
+
+
+def powers(base: float, exponents: Tensor) -> Tensor:
+    """base^exponent for whole exponents of at least 0, of any shape. By a running product, so that the same power is the
+    same number in every batch."""
+    table = torch.full((int(exponents.max()) + 1,), base, dtype=wide(exponents), device=exponents.device)
+    table[0] = 1.0
+    return table.cumprod(0)[exponents]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gear_rl.assignment.baselines import wide
+from gear_rl.assignment.baselines import sort_within_groups, wide
 from gear_rl.assignment.rollouts import ActionTokens
 
 
@@ -33,6 +33,26 @@ def row_quantile(values: Tensor, actions: ActionTokens, quantile: float) -> Tens
     below, above = ascending.gather(1, low).squeeze(1), ascending.gather(1, high).squeeze(1)
     level = below + (above - below) * (place - low.squeeze(1)).to(values.dtype)
     return level.masked_fill(actions.counts == 0, 0.0)
+
+
+def pooled_quantile(values: Tensor, included: Tensor, pools: Tensor, quantile: float) -> Tensor:
+    """Quantile over the tokens of many rollouts, linear between neighbours → (B,): each rollout's own pool's.
+
+    `values` and `included` (bool) are packed (B, L), `pools` (B,) says which rollouts share one. 0 for an empty pool.
+    """
+    _, row = pools.unique(return_inverse=True)
+    pool = row[:, None].expand_as(values)[included]  # (M,)
+    ordered = values[included]
+    order = sort_within_groups(pool, ordered)
+    ordered = ordered[order]  # pool after pool, each ascending
+    sizes = torch.bincount(pool, minlength=int(row.max()) + 1)  # (P,)
+    if ordered.numel() == 0:
+        return values.new_zeros(len(pools))
+    place = (sizes - 1).clamp(min=0).to(wide(values)) * quantile
+    first = (sizes.cumsum(0) - sizes).clamp(max=ordered.numel() - 1)
+    below, above = (ordered[first + part.long()] for part in (place.floor(), place.ceil()))
+    level = below + (above - below) * (place - place.floor()).to(values.dtype)
+    return level.masked_fill(sizes == 0, 0.0)[row]
 
 
 def agreeing(divergence: Tensor, advantage: Tensor, teacher_minus_student: Tensor) -> Tensor:

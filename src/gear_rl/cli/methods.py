@@ -20,8 +20,8 @@ LEGEND = """\
 needs     signals of each token: {letters}. hint, sibling, feedback: what a teacher reads. \
 channels: the parts of the reward. loss: the engine adds a distillation loss.
 cost      extra passes over the rollouts of a GRPO step, forwards + backwards; n: one per action token, k: one per turn.
-standing  how sure it is that this code is what the source says: known (the paper's own words), second-hand, seen, \
-abstract (only that was readable), recalled, or ours.
+standing  where most of what the code does is known from: the source's full text, its official code, second-hand (a \
+transcription or another's implementation), known (GEAR: the abstract's own words), or ours.
 `gear methods NAME` shows one in full, with its options."""
 HINTS = {
     None: "no teacher",
@@ -30,7 +30,7 @@ HINTS = {
     "sibling": "the teacher reads a successful rollout of the same group, and the environment's feedback",
     "feedback": "the teacher reads the environment's feedback",
 }
-OPTIONAL = {"loss": "distillation", "channels": "fewest_channels"}
+OPTIONAL = {"loss": "distillation", "channels": "fewest_channels", "schedule": "schedule"}
 """Facts that are shown only of methods that have them, and the key that says so."""
 
 
@@ -65,7 +65,9 @@ def describe(method: type[Method]) -> dict[str, Any]:
         "hint": method.hint,
         "fewest_channels": method.fewest_channels,
         "distillation": asdict(loss) if loss else None,
+        "schedule": {name: value for name, value in asdict(method.schedule).items() if value is not None},
         "preserves_mass": method.preserves_mass,
+        "mass": method.mass,
         "options": listing(method.Options),
     }
 
@@ -113,9 +115,9 @@ def short_needs(m: dict[str, Any]) -> str:
 
 
 def short_standing(standing: str) -> str:
-    """The standing's key words alone, in their order: "known, ours"."""
-    words = re.findall(r"\b(known|second-hand|seen|abstract|recalled|ours)\b", standing)
-    return ", ".join(dict.fromkeys(words)) or standing.split()[0]
+    """What most of it is known from, in a word: "code"."""
+    words = re.findall(r"known|full text|official code|second-hand|abstract|ours", standing)
+    return words[0].split()[-1] if words else standing.split()[0]
 
 
 def in_full(m: dict[str, Any], width: int) -> str:
@@ -124,7 +126,8 @@ def in_full(m: dict[str, Any], width: int) -> str:
         "needs": ", ".join(m["needs"]) or "nothing",
         "hint": HINTS[m["hint"]],
         "cost": f"{m['cost']['forwards']} forwards, {m['cost']['backwards']} backwards: {m['cost']['why']}",
-        "mass": "preserved: a rollout's token advantages add up to n_i A_i" if m["preserves_mass"] else "not preserved",
+        "mass": m["mass"],
+        "schedule": "as its source: " + ", ".join(f"{name} {value}" for name, value in m["schedule"].items()),
         "loss": str(m["distillation"] and loss_in_words(m["distillation"])),
         "channels": f"at least {m['fewest_channels']} channels of the reward",
         "paper": m["paper"] or "none; a control of our own",
@@ -146,8 +149,17 @@ def loss_in_words(d: dict[str, Any]) -> str:
         "reverse_kl": "KL(student, teacher)",
         "forward_kl": "KL(teacher, student)",
     }
-    reference = f"; {d['reference_coefficient']} x KL to the starting policy" if d["reference_coefficient"] else ""
-    return f"{d['coefficient']} x {kind[d['kind']]} over {over}; teacher {d['teacher']}{reference}"
+    said = f"{d['coefficient']} x {kind[d['kind']]} over {over}"
+    if d["entry_clip"]:
+        said += f", each entry at most {d['entry_clip']}"
+    if d["token_cap"]:
+        said += f", each token at most {d['token_cap']}"
+    if d["importance_clip"]:
+        said += f", times an importance ratio of at most {d['importance_clip']}"
+    if d["reference_coefficient"]:
+        squared = "the squared log-ratio to" if d["reference"] == "squared" else "the inverse ratio to"
+        said += f"; {d['reference_coefficient']} x {squared} the starting policy"
+    return said
 
 
 def _columns(cells: tuple[str, ...], widths: list[int]) -> str:

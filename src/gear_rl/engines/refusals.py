@@ -38,7 +38,7 @@ def refuse_missing_needs(method: Method, sources: Sources) -> None:
 
 
 def refuse_missing_mix(method: Method, mix_steps: int | None) -> None:
-    if mix_steps is not None and not hasattr(method.options, "mix"):
+    if mix_steps and not hasattr(method.options, "mix"):
         raise GearError(f"mix_steps={mix_steps}, but method {method.name!r} has no `mix` that could fall to 0.")
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -52,6 +52,16 @@ class Scored:
     """Signals, credit and guards as means over all processes, to be logged."""
 
 
+def teacher_of(
+    method: Method, model: Any, kind: str | None = None, every: int | None = None, decay: float | None = None
+) -> Teacher:
+    """The teacher of `method`: what the user names, else what the method's source uses, else the live policy."""
+    source = method.schedule
+    return Teacher(
+        model, kind or source.teacher or "live", every or source.teacher_every or 20, decay or source.teacher_decay or 0.05
+    )
+
+
 class Recorder(Protocol):
     """Sees every scored batch: a run folder, a report, a test."""
 
@@ -64,7 +74,7 @@ class CreditStep:
     Args:
         method: The credit method.
         reader: Reads signals with the policy and its teacher. None: there is no model, which methods without needs allow.
-        mix_steps: Let λ (`mix`) fall linearly to 0 over so many optimizer steps.
+        mix_steps: Let λ (`mix`) fall linearly to 0 over so many optimizer steps. None: as the method's source. 0: constant.
         ranks: The processes that share a batch. None: this one alone.
         recorder: Called with every scored batch.
     """
@@ -78,7 +88,8 @@ class CreditStep:
         ranks: Ranks | None = None,
         recorder: Recorder | None = None,
     ) -> None:
-        self.method, self.mix_steps, self.recorder = method, mix_steps, recorder
+        self.method, self.recorder = method, recorder
+        self.mix_steps = method.schedule.mix_steps if mix_steps is None else mix_steps
         self._reader = reader
         self.ranks: Ranks = ranks or Alone()
         self.guards = Guards()
@@ -121,7 +132,7 @@ class CreditStep:
 
     def current_method(self, step: int) -> Method:
         """The method with λ as it stands after `step` optimizer steps."""
-        if self.mix_steps is None:
+        if not self.mix_steps or not hasattr(self.method.options, "mix"):
             return self.method
         options = vars(self.method.options)
         left = max(0.0, 1.0 - step / self.mix_steps)

@@ -21,13 +21,12 @@ from trl import GRPOConfig, GRPOTrainer
 from gear_rl.chat.hints import DEFAULT_TEMPLATE
 from gear_rl.chat.messages import Prompt
 from gear_rl.engines import refusals
-from gear_rl.engines.step import CreditStep, Recorder
+from gear_rl.engines.step import CreditStep, Recorder, teacher_of
 from gear_rl.engines.trl_support import refuse_unknown_channels, refuse_unsupported
 from gear_rl.errors import GearError
 from gear_rl.methods import method
 from gear_rl.scoring.masking import BUDGET
 from gear_rl.scoring.scorer import Scorer
-from gear_rl.scoring.teacher import Teacher
 from gear_rl.signals.providers import Reader
 from gear_rl.signals.sampled import Ids, Sampled
 from gear_rl.signals.sources import FromRow, Sources, TaskKnowledge
@@ -63,9 +62,10 @@ class CreditGRPOTrainer(GRPOTrainer):
         hint_template: How `{prompt}` and `{hint}` become the teacher's prompt.
         teacher: The teacher's weights: live, sync, ema or base (see `gear_rl.scoring.teacher`). None: the kind that the
             method's source uses, else live.
-        teacher_every: Optimizer steps between two copies of the policy, for teacher="sync".
-        teacher_decay: Share of the policy in each update of the average, for teacher="ema".
-        mix_steps: Let λ (`mix`) fall linearly to 0 over so many optimizer steps. None: constant.
+        teacher_every: Optimizer steps between two copies of the policy, for teacher="sync". None: as the method's source, else 20.
+        teacher_decay: Share of the policy in each update of the average, for teacher="ema". None: as the method's source, else 0.05.
+        mix_steps: Let λ (`mix`) fall linearly to 0 over so many optimizer steps. None: as the method's source does. 0:
+            constant.
         answer: The column with the reference answer as the policy would write it, or a function of the row.
         answer_prefix: What is written before the answer, and is not part of it.
         channels: Names of the reward functions that are the parts of the reward.
@@ -83,8 +83,8 @@ class CreditGRPOTrainer(GRPOTrainer):
         hint: FromRow | None = None,
         hint_template: str = DEFAULT_TEMPLATE,
         teacher: str | None = None,
-        teacher_every: int = 20,
-        teacher_decay: float = 0.05,
+        teacher_every: int | None = None,
+        teacher_decay: float | None = None,
         mix_steps: int | None = None,
         answer: FromRow | None = None,
         answer_prefix: str = "",
@@ -124,8 +124,7 @@ class CreditGRPOTrainer(GRPOTrainer):
         refuse_unknown_channels(sources, self.reward_func_names)
         per_process = self.args.per_device_train_batch_size * self.args.steps_per_generation  # type: ignore[attr-defined]
         refusals.refuse_split_groups(self.method, per_process, self.group_size, self.accelerator.num_processes)
-        loss = self.method.distillation
-        self.teacher = Teacher(self.policy, teacher or (loss.teacher if loss else "live"), teacher_every, teacher_decay)
+        self.teacher = teacher_of(self.method, self.policy, teacher, teacher_every, teacher_decay)
         scorer = Scorer(self.policy, self.temperature)
         reader = Reader(scorer, self.teacher, self._tokenizer, sources, self._tokenized, self.method.name)
         self.credit_step = CreditStep(

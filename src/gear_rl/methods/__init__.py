@@ -23,14 +23,18 @@ from gear_rl.methods.ablations import (
     TurnSegments,
     WrongHint,
 )
-from gear_rl.methods.base import Cost, Method
+from gear_rl.methods.base import Cost, Method, Schedule
+from gear_rl.methods.cepo import CEPO
 from gear_rl.methods.controls import controlled
 from gear_rl.methods.crest import CREST
 from gear_rl.methods.crpo import CRPO
 from gear_rl.methods.distillation import Distillation
 from gear_rl.methods.gear import Gear
 from gear_rl.methods.gigpo import GiGPO
+from gear_rl.methods.grail import GRAIL
 from gear_rl.methods.grpo import GRPO, DrGRPO
+from gear_rl.methods.grpo_lambda import GRPOLambda
+from gear_rl.methods.hcapo import HCAPO
 from gear_rl.methods.high_entropy import HighEntropy
 from gear_rl.methods.igpo import IGPO
 from gear_rl.methods.low_probability import LowProbability
@@ -38,9 +42,14 @@ from gear_rl.methods.mt_grpo import MTGRPO
 from gear_rl.methods.oar import OARG, OARP
 from gear_rl.methods.opd import OPD
 from gear_rl.methods.oracle import Oracle
+from gear_rl.methods.rlcsd import RLCSD
 from gear_rl.methods.rlsd import RLSD, SERL
-from gear_rl.methods.saliency import GRAIL, SHEAR
+from gear_rl.methods.sc_grpo import SCGRPO
+from gear_rl.methods.sdar import SDAR
 from gear_rl.methods.self_distillation import OPSD, SDPG, SDPO
+from gear_rl.methods.shear import SHEAR
+from gear_rl.methods.trace import TRACE
+from gear_rl.methods.turn_ppo import TurnPPO
 
 METHODS: dict[str, type[Method]] = {
     "grpo": GRPO,
@@ -64,6 +73,10 @@ METHODS: dict[str, type[Method]] = {
     "rlsd": RLSD,
     "serl": SERL,
     "crest": CREST,
+    "cepo": CEPO,
+    "rlcsd": RLCSD,
+    "sc_grpo": SCGRPO,
+    "sdar": SDAR,
     # the hinted self as a loss
     "opsd": OPSD,
     "sdpo": SDPO,
@@ -78,10 +91,14 @@ METHODS: dict[str, type[Method]] = {
     "mt_grpo": MTGRPO,
     "gigpo": GiGPO,
     "igpo": IGPO,
+    "trace": TRACE,
+    "hcapo": HCAPO,
+    "turn_ppo": TurnPPO,
+    "grpo_lambda": GRPOLambda,
     "crpo": CRPO,
 }
 
-__all__ = ["METHODS", "Cost", "Distillation", "Method", "all_methods", "credit", "find_method", "method"]
+__all__ = ["METHODS", "Cost", "Distillation", "Method", "Schedule", "all_methods", "credit", "find_method", "method"]
 
 
 def credit(name: str, rollouts: Rollouts, /, **options: Any) -> Credit:

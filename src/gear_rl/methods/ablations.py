@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from gear_rl.assignment import segments as cut
-from gear_rl.assignment.baselines import shuffle_within_groups
+from gear_rl.assignment.baselines import givers_within_groups
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.segments import Segments
 from gear_rl.methods.base import option
@@ -37,6 +37,7 @@ class SegmentOnly(Gear):
 
     name = "segment_only"
     summary = "GEAR without token resolution: every segment has the divergence of its first token."
+    paper = None
     standing = "ours"
 
     def local_credit(self, d: Tensor, segments: Segments) -> Tensor:
@@ -82,6 +83,8 @@ class FixedSegments(DivergenceWeighting):
 class Seeded(Gear):
     """A control with chance in it. Its random numbers are a pure function of the seed and the rollout."""
 
+    paper = None
+
     @dataclass(frozen=True)
     class Options(Gear.Options):
         seed: int = option(0, at_least=0)
@@ -122,13 +125,14 @@ class WrongHint(Gear):
 
     name = "wrong_hint"
     summary = "GEAR whose teacher is shown another problem's hint."
+    paper = None
     standing = "ours"
     hint = "other"
 
 
 class ShuffledOutcomes(Seeded):
-    """GEAR with outcomes dealt out at random inside each group, among the rollouts that have action tokens. What still
-    learns is distilling the hint, not crediting the outcome."""
+    """GEAR with outcomes dealt out at random inside each group, among the rollouts that have one and have action tokens.
+    What still learns is distilling the hint, not crediting the outcome."""
 
     name = "shuffled_outcomes"
     summary = "GEAR with the outcomes of each group in random order."
@@ -136,4 +140,4 @@ class ShuffledOutcomes(Seeded):
 
     def outcome(self, rollouts: Rollouts) -> Tensor:
         key = rollout_keys(rollouts, self.options.seed)
-        return shuffle_within_groups(super().outcome(rollouts), rollouts, (key, hashed(key)))
+        return super().outcome(rollouts)[givers_within_groups(rollouts, (key, hashed(key)))]

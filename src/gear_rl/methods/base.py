@@ -37,6 +37,20 @@ STUDENT_AND_TEACHER = Cost(
 )
 
 
+@dataclass(frozen=True)
+class Schedule:
+    """How a source runs its method over training. An engine takes these where its user names nothing else."""
+
+    mix_steps: int | None = None
+    """λ (`mix`) falls linearly to 0 over so many optimizer steps. None: constant."""
+    teacher: Literal["live", "sync", "ema", "base"] | None = None
+    """The weights the teacher reads with (`gear_rl.scoring.teacher`). None: the source does not say; live."""
+    teacher_every: int | None = None
+    """Optimizer steps between two copies, for "sync"."""
+    teacher_decay: float | None = None
+    """The policy's share at each step, for "ema"."""
+
+
 class Method:
     """Base of all credit methods. A method of your own: state the attributes, write `assign`, and register the class
     under the entry-point group "gear_rl.methods"."""
@@ -47,22 +61,28 @@ class Method:
     paper: ClassVar[str | None] = None
     """Where the method comes from; None for our own controls."""
     standing: ClassVar[str]
-    """How sure it is that this code is what the source says: known, second-hand, seen, abstract, recalled, or ours."""
+    """How sure it is that this code is what the source says: from its full text, from its official code, second-hand (a
+    transcription or another's implementation), from the abstract alone, or ours."""
     needs: tuple[str, ...] = ()
     """Signals it reads with default options. What an instance says counts: options may leave some out, or add some."""
     fewest_channels: ClassVar[int] = 0
-    """How many reward channels (`Rollouts.channels`, "generic" not counted) it takes at least."""
+    """How many reward channels (`Rollouts.channels`, "anchor" not counted) it takes at least."""
     hint: Hint = None
     """What the teacher reads beside the prompt: the rollout's own ground truth, another problem's, a successful rollout
     of the same group ("sibling", with the environment's feedback appended), the environment's feedback alone, or None:
     no teacher."""
     distillation: Distillation | None = None
     """A loss that the engine adds to the policy's; None for methods that only say advantages."""
+    schedule: Schedule = Schedule()
+    """How its source runs it over training."""
     cost: ClassVar[Cost] = NOTHING
     reads_outcomes: ClassVar[bool] = True
     """Whether `assign` looks at rewards at all: some only imitate their teacher."""
     preserves_mass: ClassVar[bool] = True
-    """Whether each rollout's token advantages add up to n_i A_i: True for all that reweight, False for the rest."""
+    """Whether each rollout's token advantages add up to n_i A_i."""
+    mass: ClassVar[str] = "kept"
+    """How much of n_i A_i a rollout's token advantages add up to, in words: a method that does not keep its mass also
+    changes the size of the step."""
 
     @dataclass(frozen=True)
     class Options:
@@ -90,6 +110,7 @@ class Method:
 
 
 def to_credit(rollouts: Rollouts, advantages: Tensor, weights: Tensor, segments: Segments) -> Credit:
-    """Packed results, each (B, L), put back to where the tokens stand, each (B, T)."""
+    """Packed results, each (B, L), put back to where the tokens stand, each (B, T). Unscorable rollouts get 0."""
     unpack = rollouts.actions.unpack
+    advantages = advantages.masked_fill(~rollouts.scorable[:, None], 0)
     return Credit(unpack(advantages), unpack(weights), unpack(segments.index), unpack(segments.onsets))

@@ -3,6 +3,11 @@
 A method with a teacher can learn without its outcome (it distils the hint) and without its hint (some of a hint's effect is
 style). Both controls take one of the two away and leave everything else as it is. `shuffled_outcomes` and `wrong_hint`
 alone are GEAR's.
+
+`shuffled_outcomes` hands everything that speaks of a rollout's outcome to another rollout of its group, by one permutation:
+rewards, given advantages, channels, and the signals made from verdicts or outcomes, row by row. Where two rollouts differ
+in length, a turn's reward goes to the turn at the same relative place (first to first, last to last), and so do a token's
+decision and span distance. Unscorable rollouts keep what they have.
 """
 
 from __future__ import annotations
@@ -11,14 +16,18 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from gear_rl.assignment.baselines import shuffle_within_groups
+from gear_rl.assignment.baselines import givers_within_groups
 from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
+from gear_rl.assignment.turns import Turns
 from gear_rl.errors import GearError, unknown_name
 from gear_rl.methods.base import Method
 from gear_rl.methods.randomness import hashed, rollout_keys
 
 CONTROLS = ("shuffled_outcomes", "wrong_hint")
+OUTCOMES_OF_TURNS = ("turn_reward",)
+OUTCOMES_OF_TOKENS = ("decision", "span_distance")
+"""Signals that are made from verdicts or outcomes, and so tell them."""
 _SEED = 0  # a control has no options of its own; rollouts differ from step to step, and so do their hashes
 
 
@@ -38,6 +47,7 @@ def _with_wrong_hint(method: type[Method]) -> type[Method]:
     class Controlled(method):  # type: ignore[valid-type, misc]
         name = f"{method.name}+wrong_hint"
         summary = f"{method.name} whose teacher is shown another problem's hint."
+        paper = None
         standing = "ours"
         hint = "other"
 
@@ -51,23 +61,57 @@ def _with_shuffled_outcomes(method: type[Method]) -> type[Method]:
     class Controlled(method):  # type: ignore[valid-type, misc]
         name = f"{method.name}+shuffled_outcomes"
         summary = f"{method.name} with the outcomes of each group in random order."
+        paper = None
         standing = "ours"
 
         def assign(self, rollouts: Rollouts) -> Credit:
-            key = rollout_keys(rollouts, _SEED)
-            keys = (key, hashed(key))
-
-            def shuffled(outcomes: Tensor) -> Tensor:  # one permutation for all that was said about a rollout's outcome
-                return shuffle_within_groups(outcomes, rollouts, keys)
-
-            given = rollouts.advantages
-            return super().assign(
-                replace(
-                    rollouts,
-                    rewards=shuffled(rollouts.rewards),
-                    advantages=None if given is None else shuffled(given),
-                    channels={name: shuffled(rewards) for name, rewards in rollouts.channels.items()},
-                )
-            )
+            return super().assign(with_shuffled_outcomes(rollouts, _SEED))
 
     return Controlled
+
+
+def with_shuffled_outcomes(rollouts: Rollouts, seed: int) -> Rollouts:
+    """The same rollouts with all that is known of their outcomes dealt out at random inside each group."""
+    key = rollout_keys(rollouts, seed)
+    givers = givers_within_groups(rollouts, (key, hashed(key)))  # (B,)
+    signals = dict(rollouts.signals)
+    for name in OUTCOMES_OF_TURNS:
+        if name in signals:
+            signals[name] = _turns_from(signals[name], givers, rollouts)
+    for name in OUTCOMES_OF_TOKENS:
+        if name in signals:
+            signals[name] = _tokens_from(signals[name], givers, rollouts)
+    given = rollouts.advantages
+    return replace(
+        rollouts,
+        rewards=rollouts.rewards[givers],
+        advantages=None if given is None else given[givers],
+        channels={name: rewards[givers] for name, rewards in rollouts.channels.items()},
+        signals=signals,
+    )
+
+
+def _turns_from(signal: Tensor, givers: Tensor, rollouts: Rollouts) -> Tensor:
+    """A signal that is read at the turns' last tokens (B, T) → (B, T), on the last tokens alone."""
+    actions = rollouts.actions
+    turns = Turns(actions)
+    of_turn = turns.at_last_tokens(actions.pack(signal))[givers]  # (B, K)
+    table = of_turn.gather(1, _matching(turns.counts, turns.counts[givers], of_turn.shape[1]))
+    is_last = actions.turn_starts.roll(-1, 1) | ~actions.valid.roll(-1, 1)
+    is_last[:, -1] = True
+    return actions.unpack(turns.spread(table) * is_last)
+
+
+def _tokens_from(signal: Tensor, givers: Tensor, rollouts: Rollouts) -> Tensor:
+    """A signal of every action token (B, T) → (B, T)."""
+    actions = rollouts.actions
+    packed = actions.pack(signal)[givers]  # (B, L)
+    return actions.unpack(packed.gather(1, _matching(actions.counts, actions.counts[givers], packed.shape[1])))
+
+
+def _matching(own: Tensor, giver: Tensor, width: int) -> Tensor:
+    """For each of a rollout's `own` (B,) places the giver's (B,) place, spread evenly from first to last → (B, width)."""
+    own_last, giver_last = (own - 1).clamp(min=0)[:, None], (giver - 1).clamp(min=0)[:, None]
+    places = own.new_ones(width).cumsum(0)[None] - 1  # (1, width) 0, 1, …
+    even = (2 * places * giver_last + own_last) // (2 * own_last).clamp(min=1)
+    return even.where(own_last > 0, giver_last).minimum(giver_last)

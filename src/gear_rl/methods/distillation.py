@@ -8,11 +8,12 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Distillation:
-    """loss += coefficient · mean over action tokens of the divergence, gradient through the student only.
+    """loss += coefficient · mean over action tokens of D_t, gradient through the student only.
 
-    p is the student's distribution over the vocabulary at a token, q the teacher's. Tokens of a rollout whose teacher
-    has nothing to read (no successful sibling, no feedback) are left out. Whether the policy loss counts beside it is
-    for the advantages to say: a method that distils and does nothing else gives 0 to every token.
+    p is the student's distribution over the vocabulary at a token, q the teacher's, y the sampled token. Tokens of a
+    rollout whose teacher has nothing to read (no successful sibling, no feedback) are left out of loss and mean.
+    Whether the policy loss counts beside it is for the advantages to say: a method that distils and does nothing else
+    gives 0 to every token. Which weights the teacher has is said in `Method.schedule`.
     """
 
     kind: Literal["jsd", "reverse_kl", "forward_kl"]
@@ -24,7 +25,21 @@ class Distillation:
     """Only the student's so many most likely tokens. None: the full vocabulary, exactly."""
     tail: bool = True
     """With `top_k`: all other tokens count as one further token, so that both distributions still sum to 1."""
-    teacher: Literal["live", "sync", "ema", "base"] = "live"
-    """The kind of teacher its source uses; a user who names another gets that one."""
+    entry_clip: float | None = None
+    """Each vocabulary entry of the divergence's sum is clamped from above at this, before the sum. The result can be
+    negative, and is no divergence any more."""
+    token_cap: float | None = None
+    """D_t is clamped from above at this: a token beyond it has no gradient."""
+    temper_teacher: bool = True
+    """Whether the sampling temperature divides the teacher's logits too, or only the student's."""
+    importance_clip: float | None = None
+    """D_t is multiplied by min(exp(clamp(log p(y) − log p_old(y), ±20)), this), without gradient; p_old sampled y."""
     reference_coefficient: float = 0.0
-    """Times KL(p ‖ π_ref), mean over action tokens, is added too; π_ref: the starting weights, without a hint."""
+    """Times the mean over action tokens of R_t is added too; π_ref: the starting weights, without a hint."""
+    reference: Literal["squared", "ratio"] = "squared"
+    """R_t on the sampled token. squared: ½ (log p(y) − log π_ref(y))².  ratio: π_ref(y) / p(y)."""
+
+
+def divergence_kind(beta: float) -> Literal["jsd", "reverse_kl", "forward_kl"]:
+    """Where sources write one family with a parameter: 0 is KL(q ‖ p), 1 is KL(p ‖ q), between them the JSD."""
+    return "forward_kl" if beta == 0.0 else "reverse_kl" if beta == 1.0 else "jsd"

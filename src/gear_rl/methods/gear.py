@@ -17,6 +17,7 @@ tokens only; Q and mean are over one rollout. (2) is scoring's work, and comes w
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -93,7 +94,7 @@ class Gear(DivergenceWeighting):
 
     name = "gear"
     summary = "Spreads the advantage by the divergence from a hinted self, adaptively by token and segment."
-    paper = "GEAR, arXiv 2605.11853"
+    paper: ClassVar[str | None] = "GEAR, arXiv 2605.11853"
     standing = "known: (2), (6), peaks as onsets, entropy as boundary; ours: exact (3)–(5), (7), form of (8), (9)"
     needs = ("reverse_kl", "entropy", "student_logprob", "teacher_logprob")
 

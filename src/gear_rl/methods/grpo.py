@@ -20,7 +20,7 @@ class GRPO(Method):
     name = "grpo"
     summary = "The rollout's group advantage on every token; the baseline of all others."
     paper = "DeepSeekMath, arXiv 2402.03300"
-    standing = "seen; ε and the sample std as TRL"
+    standing = "official code (TRL, verl); ε and the sample std as TRL"
     scale_rewards = True
 
     def outcome(self, rollouts: Rollouts) -> Tensor:
@@ -42,6 +42,6 @@ class DrGRPO(GRPO):
 
     name = "dr_grpo"
     summary = "GRPO without the division by the group's standard deviation."
-    paper = "Understanding R1-Zero-Like Training, Liu et al. 2025"
-    standing = "recalled"
+    paper = "Dr.GRPO, arXiv 2503.20783"
+    standing = "official code (TRL, verl)"
     scale_rewards = False

@@ -4,37 +4,40 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
-from gear_rl.assignment.baselines import group_advantages, wide
+from gear_rl.assignment.baselines import group_advantages
 from gear_rl.assignment.credit import Credit
-from gear_rl.assignment.rollouts import ActionTokens, Rollouts
+from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.segments import every_token
-from gear_rl.assignment.weights import row_quantile
+from gear_rl.assignment.weights import pooled_quantile, row_quantile
 from gear_rl.methods.base import STUDENT, Method, option, to_credit
 
 
 class HighEntropy(Method):
     """A_{i,t} = A_i · 1[H_t ≥ τ], τ the entropy that a fifth of the tokens reach. The others get no gradient.
 
-    A hard mask: weights are 1 or 0, and a rollout's advantage is *not* preserved. Over the batch, τ depends on what else
-    was sampled, and a rollout may keep all or none of its tokens. It does not rescale the loss for the tokens left out.
+    A hard mask: weights are 1 or 0. It does not rescale the loss for the tokens left out. In TRL τ is over all tokens of
+    the batch (`scope=batch`), so that a rollout may keep all or none of its tokens by what else was sampled.
     """
 
     name = "high_entropy"
     summary = "GRPO on the 20 % most uncertain tokens, nothing on the others."
     paper = "80/20, arXiv 2506.01939"
-    standing = "recalled"
+    standing = "official code (TRL); ours: the quantile of each rollout"
     needs = ("entropy",)
     cost = STUDENT
     preserves_mass = False
+    mass = "shrinks: a fifth of the tokens keep A_i, the others have 0"
 
     @dataclass(frozen=True)
     class Options(Method.Options):
         share: float = option(0.2, above=0.0, at_most=1.0)
         """Share of the tokens that are kept; 1 is GRPO. Default: the paper's."""
-        scope: str = option("batch", choices=("batch", "rollout"))
-        """Which tokens τ is taken over: all of the batch, or those of each rollout. Default: the paper's, as recalled."""
+        scope: str = option("rollout", choices=("rollout", "batch"))
+        """Which tokens τ is taken over: those of each rollout, or all of the batch as TRL does. Default: ours, since
+        over the batch a rollout's credit would depend on what it was scored with."""
         scale_rewards: bool = option(True)
         """Divide by the group's standard deviation in (1). Without effect where an engine gives the advantages.
         Default: GRPO's."""
@@ -46,22 +49,12 @@ class HighEntropy(Method):
         return group_advantages(rollouts, scale=self.options.scale_rewards)
 
     def assign(self, rollouts: Rollouts) -> Credit:
-        actions = rollouts.actions
+        actions, level = rollouts.actions, 1.0 - self.options.share
         entropy = self.signal(rollouts, "entropy")
-        level = 1.0 - self.options.share
         if self.options.scope == "rollout":
-            threshold = row_quantile(entropy, actions, level)[:, None]  # (B, 1)
+            threshold = row_quantile(entropy, actions, level)  # (B,)
         else:
-            threshold = batch_quantile(entropy, actions, level)
-        kept = ((entropy >= threshold) & actions.valid).to(entropy.dtype)  # (B, L)
+            included = actions.valid & rollouts.scorable[:, None]
+            threshold = pooled_quantile(entropy, included, torch.zeros_like(rollouts.group_ids), level)
+        kept = ((entropy >= threshold[:, None]) & actions.valid).to(entropy.dtype)  # (B, L)
         return to_credit(rollouts, self.outcome(rollouts)[:, None] * kept, kept, every_token(actions))
-
-
-def batch_quantile(values: Tensor, actions: ActionTokens, quantile: float) -> Tensor:
-    """Quantile over all action tokens of the batch, linear between neighbours; 0 where there are none → ()."""
-    ascending = values[actions.valid].sort().values
-    if ascending.numel() == 0:
-        return values.new_zeros(())
-    place = actions.counts.new_tensor(ascending.numel() - 1, dtype=wide(values)) * quantile
-    low, high = ascending[place.floor().long()], ascending[place.ceil().long()]
-    return low + (high - low) * (place - place.floor()).to(values.dtype)

@@ -20,7 +20,7 @@ class OutcomeGrounded(Reweighting):
         s = minmax(log1p(score)) over the rollout;  τ = quantile(s)
         s < τ:  ρ = max(0.1, s / τ)                 s ≥ τ:  ρ = 1 + β (s − τ) / (1 − τ)
 
-    then (8), which rescales so that Σ w = n, and (9). Equal scores give GRPO's even weights. It does not ask whether an
+    Then (8), which rescales so that Σ w = n, and (9). Equal scores give GRPO's even weights. It does not ask whether an
     influence was good: the sign of a token's advantage stays the outcome's.
     """
 
@@ -30,9 +30,11 @@ class OutcomeGrounded(Reweighting):
     @dataclass(frozen=True)
     class Options(Reweighting.Options):
         beta: float = option(1.0, at_least=0.0)
-        """β: the most important token weighs 1 + β before rescaling. Default: ours; the source leaves it to be set."""
-        threshold: float = option(0.5, at_least=0.0, at_most=1.0)
-        """Level of the quantile τ that divides suppressed from boosted tokens. Default: ours, as for β."""
+        """β: the most important token weighs 1 + β before rescaling. Default: OAR's README; ports of others use 2.0 and
+        1.0."""
+        threshold: float = option(0.25, at_least=0.0, at_most=1.0)
+        """Level of the quantile τ that divides suppressed from boosted tokens. Default: OAR's README; ports of others
+        use 0.4 and 0.7."""
         rho_min: float = option(0.1, above=0.0, at_most=1.0)
         """Smallest raw weight of a suppressed token. Default: OAR's."""
 
@@ -57,7 +59,7 @@ class OARP(OutcomeGrounded):
     name = "oar_p"
     summary = "More weight on tokens whose masking moves the final answer; one forward per token."
     paper = "OAR, arXiv 2601.07408"
-    standing = "seen; ours: the two constants that it leaves open"
+    standing = "official code; ours: all action tokens are weighed"
     needs = ("saliency_mask",)
     cost = Cost("n", 0, "one forward per action token, with that token masked")
     score = "saliency_mask"
@@ -70,7 +72,7 @@ class OARG(OutcomeGrounded):
     name = "oar_g"
     summary = "More weight on tokens whose embedding the final answer is sensitive to; one backward pass."
     paper = "OAR, arXiv 2601.07408"
-    standing = "seen; ours: the two constants that it leaves open"
+    standing = "official code; ours: all action tokens are weighed"
     needs = ("saliency_grad",)
     cost = Cost(2, 1, "a clean and a noisy forward, and one backward to the embeddings")
     score = "saliency_grad"

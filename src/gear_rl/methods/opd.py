@@ -13,7 +13,8 @@ from gear_rl.methods.base import STUDENT_AND_TEACHER, Method, option, to_credit
 class OPD(Method):
     """A_t = clamp(log q_t(y_t) − log p_t(y_t), ±clip): tokens the hinted self finds likelier rise, the others fall.
 
-    Rewards are not read at all. What a credit method gains over this is what the outcome adds to the hint.
+    Rewards are not read at all, but a rollout that could not be scored gets 0 here too. What a credit method gains over
+    this is what the outcome adds to the hint.
     """
 
     name = "opd"
@@ -24,6 +25,7 @@ class OPD(Method):
     cost = STUDENT_AND_TEACHER
     reads_outcomes = False
     preserves_mass = False
+    mass = "none of the outcome's: a token's advantage is the teacher's, within ±clip"
 
     @dataclass(frozen=True)
     class Options(Method.Options):

@@ -18,7 +18,7 @@ from gear_rl.assignment.baselines import group_advantages
 from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.segments import every_token
-from gear_rl.methods.base import STUDENT_AND_TEACHER, Hint, Method, option, to_credit
+from gear_rl.methods.base import STUDENT_AND_TEACHER, Hint, Method, Schedule, option, to_credit
 from gear_rl.methods.reweighting import Reweighting
 
 
@@ -26,24 +26,26 @@ class RLSD(Method):
     """RLSD: w_t = clip(exp(sign(A) Δ_t), 1 ± 0.2). A won rollout's tokens that the hinted teacher finds likelier than
     the student did gain most; of a lost one, those it finds less likely are blamed most.
 
-    It does not preserve a rollout's advantage (the weights are clipped, not normalised), and does not let λ fall or the
-    teacher age by itself: those are the engine's (`mix_steps`, `teacher`).
+    It does not preserve a rollout's advantage (the weights are clipped, not normalised). λ falls and the teacher ages as
+    `schedule` says, which the engine does: a method remembers nothing between calls.
     """
 
     name = "rlsd"
     summary = "Weights each token by how much likelier the hinted self finds it, in the outcome's direction."
     paper = "RLSD, arXiv 2604.03128"
-    standing = "seen"
+    standing = "official code; the paper second-hand"
     needs: tuple[str, ...] = ("student_logprob", "teacher_logprob")
     hint: Hint = "own"
+    schedule = Schedule(mix_steps=50, teacher="sync", teacher_every=10)
     cost = STUDENT_AND_TEACHER
     preserves_mass = False
+    mass = "not kept: each token between 1 − λ·clip and 1 + λ·clip of A_i (0.9 to 1.1)"
 
     @dataclass(frozen=True)
     class Options(Reweighting.Options):
         mix: float = option(0.5, at_least=0.0, at_most=1.0)
-        """λ: 0 is GRPO, 1 the full weights. Default: where RLSD starts; it then falls to 0 over about 60 steps
-        (the engine's mix_steps)."""
+        """λ: 0 is GRPO, 1 the full weights. Default: where RLSD starts; it falls to 0 over 50 steps (the paper; its
+        script says 60)."""
         clip: float = option(0.2, above=0.0, at_most=1.0)
         """How far a weight may be from 1, either way. Default: RLSD's."""
 
@@ -53,47 +55,43 @@ class RLSD(Method):
         """(1): the advantage of each rollout → (B,)."""
         return group_advantages(rollouts, scale=self.options.scale_rewards)
 
-    def advantage(self, rollouts: Rollouts) -> Tensor:
-        """What each token has before it is weighted → (B, L)."""
-        return self.outcome(rollouts)[:, None] * rollouts.actions.valid
-
     def weights(self, rollouts: Rollouts, advantage: Tensor) -> Tensor:
-        """w_t, given each token's advantage (B, L) → (B, L)."""
-        return evidence(advantage, self.gap(rollouts), self.options.clip)
+        """w_t, given each rollout's advantage (B,) → (B, L)."""
+        return evidence(advantage[:, None], self.gap(rollouts), self.options.clip)
 
     def gap(self, rollouts: Rollouts) -> Tensor:
         """Δ_t → (B, L)."""
         return self.signal(rollouts, "teacher_logprob") - self.signal(rollouts, "student_logprob")
 
     def assign(self, rollouts: Rollouts) -> Credit:
-        advantage = self.advantage(rollouts)
+        advantage = self.outcome(rollouts)
         weights = self.weights(rollouts, advantage)
-        mixed = advantage * (1.0 + self.options.mix * (weights - 1.0))
+        mixed = advantage[:, None] * (1.0 + self.options.mix * (weights - 1.0))
         return to_credit(rollouts, mixed, weights, every_token(rollouts.actions))
 
 
 class SERL(RLSD):
     """SERL: RLSD's weights on the tokens of tool calls alone; thinking keeps GRPO's advantage.
 
-    Its teacher reads no gold answer, but what the environment said, or a successful rollout of the same group. It does
-    not decide which tokens are a tool call: the task does. Where all action tokens are, this is RLSD.
+    Its teacher reads no reference answer, but what the environment said, or a successful rollout of the same group. It
+    does not decide which tokens are a tool call: the task does. Where all action tokens are, this is RLSD.
     """
 
     name = "serl"
     summary = "RLSD on the tokens of tool calls alone; the teacher reads the environment's feedback."
     paper = "SERL, arXiv 2605.19447"
-    standing = "seen"
+    standing = "official code"
     needs = ("student_logprob", "teacher_logprob", "tool_call")
     hint: Hint = "feedback"
+    mass = "not kept: tokens of calls between 0.9 and 1.1 of A_i, all others exactly A_i"
 
     @dataclass(frozen=True)
     class Options(RLSD.Options):
         mix: float = option(0.5, at_least=0.0, at_most=1.0)
-        """λ: 0 is GRPO, 1 the full weights. Default: where SERL starts; it then falls to 0 over 50 steps (the engine's
-        mix_steps)."""
+        """λ: 0 is GRPO, 1 the full weights. Default: where SERL starts; it falls to 0 over 50 policy updates."""
         hint: str = option("feedback", choices=("feedback", "sibling"))
         """What the teacher reads: the environment's feedback, or a successful rollout of the same group with the
-        feedback appended. Default: SERL's first; it names the second too."""
+        feedback appended. Default: SERL's; its code knows the second too."""
 
     options: Options
 
@@ -107,5 +105,5 @@ class SERL(RLSD):
 
 
 def evidence(advantage: Tensor, gap: Tensor, clip: float) -> Tensor:
-    """clip(exp(sign(A) Δ), 1 ± clip) → (B, L). Where A = 0 there is no direction, and the weight is 1."""
+    """clip(exp(sign(A) Δ), 1 ± clip) → (B, L), `advantage` (B, 1) or (B, L). Where A = 0 the weight is 1."""
     return (advantage.sign() * gap).exp().clamp(1.0 - clip, 1.0 + clip)

@@ -9,8 +9,8 @@ import torch
 from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.segments import whole_rollout
-from gear_rl.methods.base import Cost, Hint, Method, option, to_credit
-from gear_rl.methods.distillation import Distillation
+from gear_rl.methods.base import Cost, Hint, Method, Schedule, option, to_credit
+from gear_rl.methods.distillation import Distillation, divergence_kind
 from gear_rl.methods.grpo import GRPO
 
 DISTILLING = Cost(1, 0, "one forward of the teacher; the student's pass is the loss's own")
@@ -22,6 +22,7 @@ class DistillationAlone(Method):
     cost = DISTILLING
     reads_outcomes = False
     preserves_mass = False
+    mass = "none: advantages are 0, all learning is the loss's"
 
     def assign(self, rollouts: Rollouts) -> Credit:
         weights = rollouts.actions.valid.to(rollouts.dtype)  # (B, L)
@@ -31,20 +32,28 @@ class DistillationAlone(Method):
 class OPSD(DistillationAlone):
     """OPSD: on its own rollouts the student learns the distribution of its starting self, which has read the reference.
 
-    loss = JSD_β(student, teacher), per token, over the full vocabulary; β = ½; the teacher keeps the weights of step 0.
-    It does not read rewards at all. Past one or two hundred steps it tends to collapse.
+    loss = Σ_v min(q(v) log(q(v)/p(v)), 0.05) per token, over the full vocabulary; the teacher keeps the weights of step
+    0. It does not read rewards at all. Past one or two hundred steps it tends to collapse.
     """
 
     name = "opsd"
     summary = "Loss, not weights: imitates the starting self that has read the reference solution; no reward."
     paper = "OPSD, arXiv 2601.18734"
-    standing = "seen"
+    standing = "official code, in two states"
     hint: Hint = "own"
+    schedule = Schedule(teacher="base")
 
     @dataclass(frozen=True)
     class Options(Method.Options):
-        beta: float = option(0.5, above=0.0, at_most=0.999)
-        """β of the Jensen–Shannon divergence: the teacher's share of the mixture. Default: OPSD's."""
+        beta: float = option(0.0, at_least=0.0, at_most=1.0)
+        """0: forward KL(q ‖ p); between 0 and 1: the Jensen–Shannon divergence with the teacher's share β; 1: KL(p ‖ q).
+        Default: the repository's later state; its first was 0.5 without a clip."""
+        entry_clip: float = option(0.05, at_least=0.0)
+        """Each vocabulary entry is clamped from above at this before the sum; 0: no clip. Default: the repository's
+        later state; its first had none."""
+        token_cap: float = option(0.0, at_least=0.0)
+        """A token's divergence is clamped from above at this; 0: no cap. Default: none in the repository; CREST's
+        baseline uses 0.2 in place of the entry clip."""
         coefficient: float = option(1.0, above=0.0)
         """What the loss is multiplied with. Default: OPSD's; it is the only loss."""
 
@@ -53,29 +62,37 @@ class OPSD(DistillationAlone):
     def __init__(self, /, **options: object) -> None:
         super().__init__(**options)
         o = self.options
-        self.distillation = Distillation("jsd", o.coefficient, beta=o.beta, teacher="base")
+        self.distillation = Distillation(
+            divergence_kind(o.beta), o.coefficient, beta=o.beta, entry_clip=o.entry_clip or None,
+            token_cap=o.token_cap or None,
+        )  # fmt: skip
 
 
 class SDPO(DistillationAlone):
-    """SDPO: the teacher has read a successful rollout of the same group and the environment's feedback.
+    """SDPO: the teacher has read a successful rollout of the same group, or the environment's feedback.
 
-    loss = JSD(student, teacher), per token, over the student's 100 likeliest tokens and one bucket for the rest; the
-    teacher's weights follow by an exponential moving average. A rollout without a successful sibling and without
-    feedback has nothing to learn from. It does not read rewards except to tell which siblings were successful.
+    loss = JSD(student, teacher) per token, over the student's 100 likeliest tokens and one bucket for the rest, times a
+    clipped importance ratio. A rollout without a successful sibling and without feedback gives no gradient. There is no
+    reward term: rewards only tell which siblings were successful.
     """
 
     name = "sdpo"
     summary = "Loss, not weights: imitates the self that has read a successful sibling and the feedback."
     paper = "SDPO, arXiv 2601.20802"
-    standing = "seen; ours: the symmetric β, the student's top k"
+    standing = "official code"
     hint: Hint = "sibling"
+    schedule = Schedule(teacher="ema", teacher_decay=0.05)
 
     @dataclass(frozen=True)
     class Options(Method.Options):
-        beta: float = option(0.5, above=0.0, at_most=0.999)
-        """β of the Jensen–Shannon divergence: the teacher's share of the mixture. Default: ours, the symmetric one."""
+        beta: float = option(0.5, at_least=0.0, at_most=1.0)
+        """The source's α. 0: KL(q ‖ p); between: the Jensen–Shannon divergence with the teacher's share β; 1: KL(p ‖ q).
+        Default: SDPO's generalisation runs; its runs with rich feedback use 1."""
         top_k: int = option(100, at_least=0)
-        """How many of the student's likeliest tokens are compared one by one; 0: the full vocabulary. Default: SDPO's."""
+        """How many of the student's likeliest tokens are compared one by one; 0: the full vocabulary. Default: SDPO's
+        generalisation runs; its runs with rich feedback use 20."""
+        importance_clip: float = option(2.0, at_least=0.0)
+        """Upper bound of the importance ratio that multiplies each token's loss; 0: no ratio. Default: SDPO's."""
         coefficient: float = option(1.0, above=0.0)
         """What the loss is multiplied with. Default: SDPO's; it is the only loss."""
 
@@ -84,32 +101,46 @@ class SDPO(DistillationAlone):
     def __init__(self, /, **options: object) -> None:
         super().__init__(**options)
         o = self.options
-        self.distillation = Distillation("jsd", o.coefficient, beta=o.beta, top_k=o.top_k or None, teacher="ema")
+        self.distillation = Distillation(
+            divergence_kind(o.beta), o.coefficient, beta=o.beta, top_k=o.top_k or None,
+            importance_clip=o.importance_clip or None,
+        )  # fmt: skip
 
 
 class SDPG(GRPO):
-    """SDPG: GRPO, plus β KL(student ‖ hinted self) over the full vocabulary, plus α KL(student ‖ starting policy).
+    """SDPG: GRPO, plus β KL(student ‖ hinted self) over the full vocabulary, plus a term towards the starting policy.
 
-    Its advantages are GRPO's. It does not use the teacher as a weight, so a token's blame or praise is the rollout's.
+    The hinted self has the live weights. The second term is (α/2)(log p − log π_ref)² on the sampled token. Advantages
+    are GRPO's, with the std: the teacher is no weight, so a token's blame or praise is the rollout's.
     """
 
     name = "sdpg"
     summary = "GRPO plus a small loss towards the hinted self and another towards the starting policy."
     paper = "SDPG, arXiv 2606.04036"
-    standing = "seen"
+    standing = "official code"
     hint: Hint = "own"
+    schedule = Schedule(teacher="live")
     cost = Cost(2, 0, "forwards of teacher and starting policy; the student's pass is the loss's own")
+    mass = "kept in the policy gradient; two losses are added"
 
     @dataclass(frozen=True)
     class Options(Method.Options):
         coefficient: float = option(0.001, at_least=0.0)
-        """β, of KL(student ‖ teacher). Default: SDPG's."""
+        """β, of KL(student ‖ teacher). Default: SDPG's scripts."""
+        token_cap: float = option(20.0, at_least=0.0)
+        """A token's KL is clamped from above at this; 0: no cap. Default: SDPG's code."""
         reference: float = option(0.001, at_least=0.0)
-        """α, of KL(student ‖ starting policy). Default: SDPG's."""
+        """α, of the term towards the starting policy. Default: SDPG's scripts."""
+        reference_mode: str = option("urkl", choices=("urkl", "fkl"))
+        """"urkl": (α/2)(log p − log π_ref)² on the sampled token; "fkl": α π_ref/p there. Default: SDPG's scripts; its
+        configuration class has the other."""
 
     options: Options
 
     def __init__(self, /, **options: object) -> None:
         super().__init__(**options)
         o = self.options
-        self.distillation = Distillation("reverse_kl", o.coefficient, reference_coefficient=o.reference)
+        self.distillation = Distillation(
+            "reverse_kl", o.coefficient, token_cap=o.token_cap or None, temper_teacher=False,
+            reference_coefficient=o.reference, reference="squared" if o.reference_mode == "urkl" else "ratio",
+        )  # fmt: skip

@@ -1,45 +1,27 @@
 """Divergence of student and teacher as a *loss*: exact over the vocabulary, with gradients, in bounded memory.
 
-p is the student's distribution at a token, q the teacher's, z the student's logits; only the student learns:
-
-    reverse_kl   KL(p ‖ q)                                              ∂/∂z = p (log p − log q − KL(p ‖ q))
-    forward_kl   KL(q ‖ p)                                              ∂/∂z = p − q
-    jsd          β KL(q ‖ m) + (1 − β) KL(p ‖ m),  m = β q + (1 − β) p  ∂/∂z = (1 − β) p (log p − log m − KL(p ‖ m))
-
-Logits exist for a few rows at a time. The backward pass makes them again instead of keeping them: six products with the
-head where four would do, for a memory that does not grow with tokens × vocabulary. `plain_divergence` is the naive twin.
+The formulas are in `gear_rl.scoring.distillation_formulas`; `plain_divergence` there is the naive twin. Logits exist for a
+few rows at a time. The backward pass makes them again instead of keeping them: six products with the head where four would
+do, for a memory that does not grow with tokens × vocabulary.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from gear_rl.errors import GearError
 from gear_rl.scoring.backends.precision import exact_products
+from gear_rl.scoring.distillation_formulas import SAMPLED, Compared, logit_gradient, plain_divergence
 from gear_rl.scoring.head import Head
 
-Kind = Literal["jsd", "reverse_kl", "forward_kl"]
 WORKSPACE = 256 << 20
 """Bytes of one chunk's buffers. More makes fewer, larger products."""
-_BUFFERS = 6  # numbers alive per pair (token, vocabulary entry) in the backward pass
+_BUFFERS = 8  # numbers alive per pair (token, vocabulary entry) in the backward pass
 _FLOAT32_OUT = "dtype" in torch.ops.aten.mm.overloads()  # torch.mm(..., out_dtype=torch.float32), torch 2.8 and later
-
-
-@dataclass(frozen=True)
-class Compared:
-    """Which divergence, and over which tokens."""
-
-    kind: Kind
-    beta: float = 0.5
-    top_k: int | None = None
-    """only the student's so many likeliest tokens; None: all, exactly"""
-    tail: bool = True
-    """with `top_k`: all other tokens together are one more, so that both sides still sum to 1"""
 
 
 def distillation_divergence(
@@ -50,9 +32,16 @@ def distillation_divergence(
     compared: Compared,
     temperature: float = 1.0,
     workspace: int = WORKSPACE,
+    token_ids: Tensor | None = None,
 ) -> Tensor:
-    """Per-token divergence (N,), differentiable in `student_hidden` (N, D) and the student head's weight and bias."""
+    """Per-token divergence (N,), differentiable in `student_hidden` (N, D) and the student head's weight and bias.
+
+    `token_ids` (N,): the sampled tokens, for the kinds that look at them alone.
+    """
     n = student_hidden.shape[0]
+    if compared.kind in SAMPLED and (token_ids is None or token_ids.shape != (n,)):
+        given = "none" if token_ids is None else f"shape {tuple(token_ids.shape)}"
+        raise GearError(f"{compared.kind} looks at the sampled tokens: token_ids must be ({n},), got {given}.")
     if student_hidden.ndim != 2 or teacher_hidden.ndim != 2 or teacher_hidden.shape[0] != n:
         raise GearError(
             f"student and teacher states are {tuple(student_hidden.shape)} and {tuple(teacher_hidden.shape)}: both must "
@@ -65,8 +54,13 @@ def distillation_divergence(
         )
     return _Divergence.apply(
         student_hidden.to(student_head.weight.dtype), student_head.weight, student_head.bias, student_head,
-        teacher_hidden.detach().to(teacher_head.weight.dtype), teacher_head, compared, temperature, workspace,
+        teacher_hidden.detach().to(teacher_head.weight.dtype), teacher_head, compared, temperature, workspace, token_ids,
     )  # fmt: skip
+
+
+def importance_weight(logprob: Tensor, old_logprob: Tensor, clip: float) -> Tensor:
+    """min(exp(clamp(log p − log p_old, ±20)), clip) of the sampled tokens (N,) → (N,), without gradient (SDPO)."""
+    return (logprob.detach() - old_logprob.detach()).clamp(-20.0, 20.0).exp().clamp(max=clip)
 
 
 def trainable_head(model: Any) -> Head:
@@ -77,83 +71,30 @@ def trainable_head(model: Any) -> Head:
     return replace(head, weight=parameters.get(head.weight.data_ptr(), head.weight), bias=bias)
 
 
-# ---------------------------------------------------------------------------------------------- the formulas
-def plain_divergence(log_p: Tensor, log_q: Tensor, compared: Compared) -> Tensor:
-    """(n, V) log-probabilities → (n,). Differentiable by torch itself, at the price of all its intermediate tensors."""
-    _, log_p, log_q = _classes(log_p, log_q, compared)
-    p, q = log_p.exp(), log_q.exp()
-    if compared.kind == "reverse_kl":
-        return (p * (log_p - log_q)).sum(1)
-    if compared.kind == "forward_kl":
-        return (q * (log_q - log_p)).sum(1)
-    log_m = _mixture(log_p, log_q, compared.beta)
-    return compared.beta * (q * (log_q - log_m)).sum(1) + (1 - compared.beta) * (p * (log_p - log_m)).sum(1)
-
-
-def _logit_gradient(log_p: Tensor, log_q: Tensor, compared: Compared) -> Tensor:
-    """∂ divergence / ∂z, (n, V).
-
-    With P_c the student's probability of class c (a token, or the tail) and r_c = P_c ∂D/∂P_c, a token of class c that
-    has the share s of it gets s r_c − p Σ r.
-    """
-    top, of_p, of_q = _classes(log_p, log_q, compared)
-    if compared.kind == "reverse_kl":
-        r = of_p.exp() * (of_p - of_q + 1.0)
-    elif compared.kind == "forward_kl":
-        r = -of_q.exp()
-    else:
-        r = (1 - compared.beta) * of_p.exp() * (of_p - _mixture(of_p, of_q, compared.beta))
-    total = r.sum(1, keepdim=True)
-    if top is None:
-        return r.sub_(log_p.exp().mul_(total))
-    gradient = log_p.exp().mul_(-total)
-    k = top.shape[1]
-    if of_p.shape[1] > k:  # the tail's tokens share its r by their part of it
-        gradient += (log_p - of_p[:, k:]).exp_().mul_(r[:, k:])
-    return gradient.scatter_(1, top, r[:, :k] - log_p.gather(1, top).exp() * total)
-
-
-def _classes(log_p: Tensor, log_q: Tensor, compared: Compared) -> tuple[Tensor | None, Tensor, Tensor]:
-    """The student's top k tokens (n, k), and both sides' log-probabilities of what is compared, (n, k + 1) or (n, V)."""
-    if compared.top_k is None or compared.top_k >= log_p.shape[1]:
-        return None, log_p, log_q
-    top = log_p.detach().topk(compared.top_k, dim=1).indices
-    sides = []
-    for side in (log_p, log_q):
-        kept = side.gather(1, top)
-        if compared.tail:
-            rest = side.scatter(1, top, -math.inf).logsumexp(1, keepdim=True)
-            kept = torch.cat([kept, rest], dim=1)
-        sides.append(kept)
-    return top, sides[0], sides[1]
-
-
-def _mixture(log_p: Tensor, log_q: Tensor, beta: float) -> Tensor:
-    """log(β q + (1 − β) p)."""
-    return torch.logaddexp(log_q + math.log(beta), log_p + math.log1p(-beta))
-
-
 # ---------------------------------------------------------------------------------------------- in chunks
 class _Divergence(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, head: Head, teacher_hidden: Tensor,
-        teacher_head: Head, compared: Compared, temperature: float, workspace: int,
+        teacher_head: Head, compared: Compared, temperature: float, workspace: int, token_ids: Tensor | None,
     ) -> Tensor:  # fmt: skip
-        ctx.save_for_backward(hidden, weight, bias, teacher_hidden)
+        ctx.save_for_backward(hidden, weight, bias, teacher_hidden, token_ids)
         ctx.rest = head, teacher_head, compared, temperature, workspace
+        of_teacher = temperature if compared.temper_teacher else 1.0
         out = torch.empty(hidden.shape[0], dtype=_exact(hidden.dtype), device=hidden.device)
         with exact_products(hidden.device):
             for rows in _chunks(hidden, head, workspace):
                 log_p = _logits(hidden[rows], weight, bias, head, temperature)[0].log_softmax(1)
-                log_q = _logits(teacher_hidden[rows], teacher_head.weight, teacher_head.bias, teacher_head, temperature)
-                out[rows] = plain_divergence(log_p, log_q[0].log_softmax(1), compared)
+                log_q = _logits(teacher_hidden[rows], teacher_head.weight, teacher_head.bias, teacher_head, of_teacher)
+                chosen = None if token_ids is None else token_ids[rows]
+                out[rows] = plain_divergence(log_p, log_q[0].log_softmax(1), compared, chosen)
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        hidden, weight, bias, teacher_hidden = ctx.saved_tensors
+        hidden, weight, bias, teacher_hidden, token_ids = ctx.saved_tensors
         head, teacher_head, compared, temperature, workspace = ctx.rest
+        of_teacher = temperature if compared.temper_teacher else 1.0
         wants_hidden, wants_weight, wants_bias = ctx.needs_input_grad[:3]
         exact = _exact(hidden.dtype)
         d_hidden = torch.empty_like(hidden) if wants_hidden else None
@@ -162,10 +103,9 @@ class _Divergence(torch.autograd.Function):
         with exact_products(hidden.device):
             for rows in _chunks(hidden, head, workspace):
                 z, slope = _logits(hidden[rows], weight, bias, head, temperature)
-                z_t, _ = _logits(
-                    teacher_hidden[rows], teacher_head.weight, teacher_head.bias, teacher_head, temperature
-                )
-                d = _logit_gradient(z.log_softmax(1), z_t.log_softmax(1), compared)
+                z_t, _ = _logits(teacher_hidden[rows], teacher_head.weight, teacher_head.bias, teacher_head, of_teacher)
+                chosen = None if token_ids is None else token_ids[rows]
+                d = logit_gradient(z.log_softmax(1), z_t.log_softmax(1), compared, chosen)
                 d.mul_(slope).mul_(grads[0][rows, None].to(exact))
                 rounded = d.to(weight.dtype)
                 if d_hidden is not None:
@@ -175,7 +115,7 @@ class _Divergence(torch.autograd.Function):
                 if d_bias is not None:
                     d_bias[: head.size] += d.sum(0)
         to_weight = None if d_weight is None else d_weight.to(weight.dtype)
-        return d_hidden, to_weight, None if d_bias is None else d_bias.to(bias.dtype), *[None] * 6
+        return d_hidden, to_weight, None if d_bias is None else d_bias.to(bias.dtype), *[None] * 7
 
 
 def _logits(

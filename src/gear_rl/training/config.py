@@ -46,13 +46,14 @@ class TrainOptions:
     """TRL's name of the policy loss."""
     teacher: str | None = option(None, choices=KINDS)
     """Which weights read the hint. live: the policy's. sync: a copy of them, renewed every `teacher_every` steps. ema: their
-    moving average. base: the starting weights. None: what the method's source uses where it distils, else live."""
-    teacher_every: int = option(20, at_least=1)
-    """Steps between two copies (teacher=sync)."""
-    teacher_decay: float = option(0.05, above=0, at_most=1)
-    """Share of the policy's weights in each update of the moving average (teacher=ema)."""
-    mix_steps: int | None = option(None, at_least=1)
-    """Steps over which the method's `mix` (λ) falls to 0. None: it stays."""
+    moving average. base: the starting weights. None: what the method's source uses, else live."""
+    teacher_every: int | None = option(None, at_least=1)
+    """Steps between two copies (teacher=sync). None: as the method's source, else 20."""
+    teacher_decay: float | None = option(None, above=0.0, at_most=1.0)
+    """Share of the policy's weights in each update of the moving average (teacher=ema). None: as the method's
+    source, else 0.05."""
+    mix_steps: int | None = option(None, at_least=0)
+    """Steps over which the method's `mix` (λ) falls to 0. None: as the method's source does. 0: it stays."""
     mask_budget: int = option(64, at_least=1)
     """oar_p: tokens, or runs of tokens, that are masked in each rollout, one at a time."""
     eval_rows: int = option(1000, at_least=1)

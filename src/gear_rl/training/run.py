@@ -41,7 +41,7 @@ def prepare(config: TrainConfig) -> tuple[Task, str]:
                 f"task {config.task!r}, train row {i}: no ground truth for the hint that {config.credit} needs."
             )
     from_verdicts.refuse_what_the_task_cannot_say(task, config.task, rows[0], chosen)
-    if config.train.mix_steps is not None and not hasattr(chosen.options, "mix"):
+    if config.train.mix_steps and not hasattr(chosen.options, "mix"):
         raise GearError(f"train.mix_steps: {config.credit} has no `mix` that could fall to 0.")
     return task, model
 
