@@ -67,3 +67,12 @@ def test_seeds_needed_agrees_with_simulation():
     assert n == 10  # the textbook: d = 1, power 0.8, two-sided 0.05, paired
     assert st.seeds_needed(x, effect=0.5) == 34
     assert st.seeds_needed([1.0], 1.0) is None and st.seeds_needed([1.0, 1.0], 1.0) is None
+
+
+def test_better_is_not_said_with_a_large_p():
+    from gear_rl.compare.table import verdict
+
+    cell = {"difference_interval": (0.01, 0.2), "p": 0.0625, "p_holm": 1.0, "seeds_for_5_points": 9}
+    assert verdict(cell, 0.0625).startswith("above, not significant, p 1.000")
+    assert verdict({**cell, "p": 0.002, "p_holm": 0.01}, 0.001).startswith("better, p 0.010")
+    assert verdict({**cell, "difference_interval": (-0.2, -0.1), "p_holm": 0.01}, 0.001).startswith("worse")

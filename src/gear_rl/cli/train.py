@@ -70,6 +70,10 @@ def run(args: argparse.Namespace) -> int:
     say.line(f"{config.credit} on {config.task}, seed {config.seed} → {folder.path}")
     try:
         return train(config, folder, task, model, say)
+    except (GearError, OSError):
+        if args.resume is None:
+            folder.remove_if_nothing_happened()
+        raise
     finally:
         task.close()
 

@@ -10,6 +10,10 @@ def _points(value: float) -> str:
     return f"{100 * value:+.1f}"
 
 
+LEVEL = 0.05
+"""Above this, a p (corrected by Holm) does not carry the word "better"."""
+
+
 def verdict(cell: dict[str, Any], smallest: float) -> str:
     """One method against the baseline, as a phrase."""
     low, high = cell["difference_interval"]
@@ -18,6 +22,8 @@ def verdict(cell: dict[str, Any], smallest: float) -> str:
         hint = f"; {need} seeds would show 5 points" if need else ""
         return f"no difference found{hint}"
     word = "better" if low > 0 else "worse"
+    if cell["p_holm"] > LEVEL:  # the interval is one comparison's; the p counts all of them
+        word = f"{'above' if low > 0 else 'below'}, not significant"
     caution = f", p {cell['p_holm']:.3f}" + (
         f" (smallest possible {smallest:.3f})" if cell["p"] <= smallest * 1.001 else ""
     )

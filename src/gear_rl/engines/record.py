@@ -8,13 +8,17 @@ from typing import Any
 from gear_rl.engines.step import Scored
 from gear_rl.records.record import RecordWriter
 
+UNKNOWN = "\ufffd"
+LONGEST_CHARACTER = 4
+"""Tokens. UTF-8 writes a character in at most four bytes."""
+
 
 def write_scored(
     writer: RecordWriter, scored: Scored, tokenizer: Any, successes: Sequence[bool | None] | None
 ) -> list[list[str]]:
     """Writes the batch; returns the text of each token of each completion."""
     sampled, decode = scored.sampled, tokenizer.batch_decode
-    texts = [decode([[token] for token in ids]) for ids in sampled.completion_ids]
+    texts = [token_texts(ids, tokenizer) for ids in sampled.completion_ids]
     writer.write(
         step=scored.step,
         rollouts=scored.rollouts,
@@ -24,4 +28,22 @@ def write_scored(
         token_texts=texts,
         successes=successes,
     )
+    return texts
+
+
+def token_texts(ids: list[int], tokenizer: Any) -> list[str]:
+    """The text of each token. A character that several tokens make up together stands on the last of them; the others are
+    empty. Bytes that make no character stay the replacement character."""
+    texts = tokenizer.batch_decode([[token] for token in ids])
+    start: int | None = None
+    for i, text in enumerate(texts):
+        if not text.endswith(UNKNOWN) and start is None:
+            continue
+        start = i if start is None else start
+        whole = tokenizer.decode(ids[start : i + 1])
+        if UNKNOWN not in whole:
+            texts[start : i + 1] = [*[""] * (i - start), whole]
+            start = None
+        elif UNKNOWN not in text or i - start + 1 >= LONGEST_CHARACTER:
+            start = None
     return texts

@@ -22,9 +22,10 @@ from gear_rl.chat.hints import DEFAULT_TEMPLATE
 from gear_rl.chat.messages import Prompt
 from gear_rl.engines import refusals
 from gear_rl.engines.step import CreditStep, Recorder, teacher_of
-from gear_rl.engines.trl_support import refuse_unknown_channels, refuse_unsupported
+from gear_rl.engines.trl_support import refuse_images, refuse_unknown_channels, refuse_unsupported
 from gear_rl.errors import GearError
 from gear_rl.methods import method
+from gear_rl.scoring.body import has_dropout
 from gear_rl.scoring.masking import BUDGET
 from gear_rl.scoring.scorer import Scorer
 from gear_rl.signals.providers import Reader
@@ -62,8 +63,10 @@ class CreditGRPOTrainer(GRPOTrainer):
         hint_template: How `{prompt}` and `{hint}` become the teacher's prompt.
         teacher: The teacher's weights: live, sync, ema or base (see `gear_rl.scoring.teacher`). None: the kind that the
             method's source uses, else live.
-        teacher_every: Optimizer steps between two copies of the policy, for teacher="sync". None: as the method's source, else 20.
-        teacher_decay: Share of the policy in each update of the average, for teacher="ema". None: as the method's source, else 0.05.
+        teacher_every: Optimizer steps between two copies of the policy, for teacher="sync". None: as the method's
+            source, else 20.
+        teacher_decay: Share of the policy in each update of the average, for teacher="ema". None: as the method's
+            source, else 0.05.
         mix_steps: Let λ (`mix`) fall linearly to 0 over so many optimizer steps. None: as the method's source does. 0:
             constant.
         answer: The column with the reference answer as the policy would write it, or a function of the row.
@@ -110,6 +113,7 @@ class CreditGRPOTrainer(GRPOTrainer):
             kwargs["rollout_func"] = lambda prompts, trainer: sampler.sample(self._inputs, self.policy)
         bound = inspect.signature(GRPOTrainer.__init__).bind_partial(self, *args, **kwargs).arguments
         refuse_unsupported(bound.get("args"), self.method)
+        refuse_images(self.method, getattr(bound.get("train_dataset"), "column_names", None) or ())
         refusals.refuse_missing_mix(self.method, mix_steps)
         refusals.refuse_missing_needs(self.method, sources)
         refusals.refuse_missing_texts(bound.get("train_dataset"), self.method, sources)
@@ -141,7 +145,9 @@ class CreditGRPOTrainer(GRPOTrainer):
     def _generate(self, prompts: list) -> Any:
         # Kept as they are sampled from: an environment may have added to them.
         self._prompts = [list(p) if isinstance(p, list) else p for p in prompts]
-        return super()._generate(prompts)
+        generated = super()._generate(prompts)
+        self._completion_ids = [list(ids) for ids in generated[1]]  # whole, also where TRL masks a truncated completion
+        return generated
 
     def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Tensor:
         per_function = super()._calculate_rewards(*args, **kwargs)  # (all processes' rollouts, functions)
@@ -155,6 +161,7 @@ class CreditGRPOTrainer(GRPOTrainer):
         batch = super()._generate_and_score_completions(inputs)
         if not self.policy.training:
             return batch  # evaluation reports rewards; it has no use for credit
+        refuse_images(self.method, batch)
         sampled = self._sampled(inputs, batch)
         with self.accelerator.autocast():
             scored = self.credit_step(sampled, self.state.global_step)
@@ -175,16 +182,18 @@ class CreditGRPOTrainer(GRPOTrainer):
         first = self.accelerator.process_index * len(inputs)
         index = torch.arange(first, first + len(inputs), device=actions.device)
         per_function = self._per_function[index]
-        old = batch.get("old_per_token_logps")  # where the step has read the student anyway
+        # Where the step has read the student anyway. With dropout it has read another model than the teacher is.
+        old = None if has_dropout(self.policy) else batch.get("old_per_token_logps")
         names = self.reward_func_names
+        rewards = (per_function * self.reward_weights.to(per_function.device)).nansum(1)
         return Sampled(
             rows=inputs,
             prompts=self._prompts,
             prompt_ids=_unpadded(batch["prompt_ids"], batch["prompt_mask"]),
-            completion_ids=_unpadded(batch["completion_ids"], batch["completion_mask"]),
+            completion_ids=self._completion_ids,
             token_ids=batch["completion_ids"],
             action_mask=actions,
-            rewards=(per_function * self.reward_weights.to(per_function.device)).nansum(1),
+            rewards=rewards.where(~per_function.isnan().all(1), torch.nan),  # every function said None: not scored
             group_ids=index // self.group_size,
             advantages=batch["advantages"].float(),
             channels={name: per_function[:, names.index(name)] for name in self.credit_step.reader.sources.channels},

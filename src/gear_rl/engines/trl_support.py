@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from trl import GRPOConfig
 
+from gear_rl.assignment.signals import find_signal
 from gear_rl.engines import LOSS_TYPES
 from gear_rl.errors import GearError, unknown_name
 from gear_rl.methods import Method
@@ -30,6 +33,21 @@ def refuse_unsupported(config: GRPOConfig | None, method: Method) -> None:
         )
     if config.num_generations is not None and config.num_generations < 2:
         raise GearError(f"num_generations={config.num_generations}: a group of one has no baseline. Use at least 2.")
+
+
+IMAGES = ("image", "images", "pixel_values", "image_grid_thw", "pixel_attention_mask", "image_sizes")
+"""Columns of a data set, or fields of TRL's batch, that hold images."""
+
+
+def refuse_images(method: Method, names: Iterable[str]) -> None:
+    """Scoring reads token ids alone: with images it would read another prompt than the policy did."""
+    reads = any((signal := find_signal(need)) and signal.source == "model" for need in method.needs)
+    found = [name for name in names if name in IMAGES]
+    if found and (reads or method.hint or method.distillation):
+        raise GearError(
+            f"method {method.name!r} reads the policy's probabilities, which is not supported for prompts or tool results with "
+            f"images (found {found[0]!r}). Methods without signals, such as grpo, are."
+        )
 
 
 def refuse_unknown_channels(sources: Sources, functions: list[str]) -> None:

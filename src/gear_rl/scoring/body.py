@@ -62,6 +62,14 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             vars(module)["training"] = True
 
 
+def has_dropout(model: nn.Module) -> bool:
+    """Whether a forward in training mode differs from one in evaluation mode: dropout layers, LoRA's too, or attention's."""
+    layers = any(isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0 for module in model.modules())
+    names = ("attention_dropout", "attn_pdrop", "resid_pdrop", "embd_pdrop", "hidden_dropout", "dropout")
+    config = getattr(model, "config", None)
+    return layers or any(getattr(config, name, None) for name in names)
+
+
 def plain_logprobs(model: Any, prompts: Ids, completions: Ids, action_mask: Tensor, temperature: float) -> Tensor:
     """The naive twin of all that scoring does: one sequence at a time through the whole model, full logits. (B, T)"""
     out = torch.zeros(action_mask.shape, device=action_mask.device)

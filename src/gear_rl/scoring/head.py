@@ -44,6 +44,10 @@ _TRANSFORMED = {
 # fmt: on
 
 
+RULED_OUT = -1e4
+"""Smallest bias: exp of it is 0 in every float type, and it is finite in every one."""
+
+
 @dataclass(frozen=True)
 class Head:
     """An output head. `lm_head` arguments also take its weight (V, D) or an `nn.Linear`; see `Head.coerce`."""
@@ -70,6 +74,8 @@ class Head:
             raise GearError(f"head bias must be ({rows},) to match the weight, not {tuple(self.bias.shape)}.")
         if self.bias is not None and self.bias.device != self.weight.device:
             raise GearError(f"head bias is on {self.bias.device}, its weight on {self.weight.device}: move one.")
+        if self.bias is not None:  # −∞ rules a token out; as a number that large its products with 0 stay 0
+            object.__setattr__(self, "bias", self.bias.clamp(min=RULED_OUT))
         if not (math.isfinite(self.scale) and self.scale > 0):
             raise GearError(f"head scale must be positive and finite, not {self.scale}.")
         if self.softcap is not None and not (math.isfinite(self.softcap) and self.softcap > 0):

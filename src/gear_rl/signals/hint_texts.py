@@ -48,7 +48,7 @@ def siblings(rewards: Tensor, groups: Tensor) -> list[int | None]:
     for group in groups.unique().tolist():
         members = (groups == group).nonzero()[:, 0]
         of_group = rewards[members]
-        won = members[of_group > of_group.mean()].tolist()
+        won = members[of_group > of_group.nanmean()].tolist()  # NaN: not scored, and no example to anyone
         for i in members.tolist():
             later = [j for j in won if j > i]
             earlier = [j for j in won if j < i]

@@ -48,9 +48,13 @@ class Jsonl(SingleTurn):
         files = {"train": self.path, **({"test": self.test} if self.test else {})}
         self._rows = {split: self._read(Path(file)) for split, file in files.items()}
         if self.test is None:
-            held = [row for row in self._rows["train"] if int(row["digest"], 16) % HELD_OUT == 0]
-            self._rows["test"] = held
-            self._rows["train"] = [row for row in self._rows["train"] if int(row["digest"], 16) % HELD_OUT]
+            rows = self._rows["train"]
+            digests = sorted({row["digest"] for row in rows})  # the same problem twice stays on one side
+            held = set(digests[: max(1, round(len(digests) / HELD_OUT))]) if len(digests) > 1 else set()
+            self._rows = {
+                "train": [row for row in rows if row["digest"] not in held],
+                "test": [row for row in rows if row["digest"] in held],
+            }
 
     def _read(self, path: Path) -> list[Row]:
         if not path.is_file():

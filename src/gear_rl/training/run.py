@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import shutil
 import signal
 import time
 from importlib.metadata import PackageNotFoundError, version
@@ -13,6 +14,7 @@ from gear_rl.files import write_json
 from gear_rl.methods import method
 from gear_rl.models import choose_device, load_model
 from gear_rl.signals import from_verdicts
+from gear_rl.signals.sources import as_text
 from gear_rl.tasks import Task, make_task
 from gear_rl.tasks.base import check_rows
 from gear_rl.training.config import TrainConfig
@@ -36,7 +38,7 @@ def prepare(config: TrainConfig) -> tuple[Task, str]:
     _check_tracker(config.train.report_to)
     rows = check_rows(task.rows("train", config.train.steps * config.train.prompts, config.seed), "train")
     for i, row in enumerate(rows):
-        if chosen.hint in ("own", "other") and not str(row.get("hint") or "").strip():
+        if chosen.hint in ("own", "other") and not as_text(row.get("hint")).strip():
             raise GearError(
                 f"task {config.task!r}, train row {i}: no ground truth for the hint that {config.credit} needs."
             )
@@ -112,8 +114,11 @@ def run(config: TrainConfig, folder: RunFolder, task: Task, model_path: str, say
     trained = Sampler(options.precision)(trainer.policy)
     done["after"] = evaluate_model(trained, tokenizer, task, test_rows, say=say.line)
     scratch = folder.path / "model.tmp"
+    shutil.rmtree(scratch, ignore_errors=True)
     trainer.policy.save_pretrained(scratch)
     tokenizer.save_pretrained(scratch)
+    if folder.model.exists():  # killed before it had written its evaluation
+        shutil.rmtree(folder.model)
     scratch.replace(folder.model)
     write_json(folder.evaluation, done)
     say.summary(done, folder)

@@ -61,6 +61,13 @@ class RunFolder:
             path, n = parent / f"{stem}-{n}", n + 1
         return path
 
+    def remove_if_nothing_happened(self) -> None:
+        """A start that failed leaves no folder: nothing was evaluated, sampled or saved."""
+        if not any(path.exists() for path in (self.evaluation, self.metrics, self.model)) and not any(
+            self.checkpoints.glob("checkpoint-*")
+        ):
+            shutil.rmtree(self.path)
+
     def last_complete_checkpoint(self) -> Path | None:
         """The newest checkpoint whose files are all there and unchanged; damaged newer ones are removed."""
         for folder in sorted(self.checkpoints.glob("checkpoint-*"), key=_step_of, reverse=True):
