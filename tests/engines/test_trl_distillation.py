@@ -33,8 +33,14 @@ def log_probs(model, prompts, batch):
 
 
 @pytest.mark.parametrize(
-    "credit", ["opsd", {"name": "sdpo", "top_k": 7}, {"name": "sdpg", "coefficient": 0.5, "reference": 0.3}], ids=str
-)
+    "credit",
+    [
+        "opsd", {"name": "opsd", "beta": 0.5, "entry_clip": 0.0}, {"name": "sdpo", "top_k": 7},
+        {"name": "sdpg", "coefficient": 0.5, "reference": 0.3},
+        {"name": "sdpg", "coefficient": 0.5, "reference": 0.3, "reference_mode": "fkl"},
+    ],
+    ids=str,
+)  # fmt: skip
 def test_loss_and_gradient_are_those_of_full_logits(tmp_path, credit):
     trainer = build(credit, tmp_path / "run")
     with torch.no_grad():  # as if some steps had been taken: student, teacher and starting policy differ

@@ -59,7 +59,7 @@ _TABLE = (
         "group with a reward below its mean",
     ),
     Signal(
-        "hindsight_logprob", "h", "model", "token", _TEACHER,
+        "hindsight_logprob", "ph", "model", "token", _TEACHER,
         "log-probability of the sampled token under a teacher that has read how the rollout ended", "final_state",
     ),
     Signal(
@@ -71,11 +71,11 @@ _TABLE = (
         "mean log-probability of the reference answer before the first turn, on all tokens",
     ),
     Signal(
-        "frozen_answer_logprob", "fa", "model", "turn", "one short forward per turn",
+        "frozen_answer_logprob", "f", "model", "turn", "one short forward per turn",
         "as answer_logprob, with the starting weights",
     ),
     Signal(
-        "frozen_answer_logprob_start", "fa0", "model", "turn", "one short forward",
+        "frozen_answer_logprob_start", "f0", "model", "turn", "one short forward",
         "as answer_logprob_start, with the starting weights",
     ),
     Signal(
@@ -87,16 +87,16 @@ _TABLE = (
         "gradient times embedding of the final answer's divergence under noise",
     ),
     Signal(
-        "answer_saliency", "x", "model", "token", "one forward and one backward",
+        "answer_saliency", "xb", "model", "token", "one forward and one backward",
         "norm of gradient times embedding of the negative log-probability of the rollout's own answer, at the position that "
         "predicts the token",
     ),
     Signal(
-        "answer_box", "box", "model", "token", "none",
+        "answer_box", "b", "model", "token", "none",
         "1 on tokens inside the rollout's own answer, 2 on its marker, its closing brace and what follows, 0 elsewhere",
     ),
     Signal(
-        "span_distance", "W", "model", "group", "one forward of the student for its hidden states, and optimal transport",
+        "span_distance", "w", "model", "group", "one forward of the student for its hidden states, and optimal transport",
         "distance of the token's span of hidden states to the nearest span of the group's rollouts of the other outcome, "
         "over the mean norm of the group's hidden states; 1 where there is no such rollout",
     ),
@@ -111,11 +111,11 @@ _TABLE = (
         "mean the same state",
     ),
     Signal(
-        "request_ids", "u", "task", "turn", "none",
+        "request_ids", "k", "task", "turn", "none",
         "the number, from 1, of the user request that the turn belongs to, on all tokens of the turn",
     ),
     Signal(
-        "values", "V", "task", "turn", "a critic, or further rollouts",
+        "values", "v", "task", "turn", "a critic, or further rollouts",
         "the value estimate before each turn, from a critic or from further rollouts, on all tokens of the turn",
     ),
     Signal("tool_call", "c", "task", "token", "none", "1 on the tokens of a tool call, 0 on thinking"),

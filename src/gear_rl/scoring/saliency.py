@@ -23,7 +23,8 @@ from torch.utils.checkpoint import checkpoint
 
 from gear_rl.scoring.answers import AnswerReading, batches_of, mean_states, over_actions, refuse_beyond_context
 from gear_rl.scoring.body import body_of, evaluating
-from gear_rl.scoring.distillation import Compared, distillation_divergence
+from gear_rl.scoring.distillation import distillation_divergence
+from gear_rl.scoring.distillation_formulas import Compared
 from gear_rl.scoring.head import Head
 from gear_rl.scoring.padding import padded
 
