@@ -33,8 +33,14 @@ def log_probs(model, prompts, batch):
 
 
 @pytest.mark.parametrize(
-    "credit", ["opsd", {"name": "sdpo", "top_k": 7}, {"name": "sdpg", "coefficient": 0.5, "reference": 0.3}], ids=str
-)
+    "credit",
+    [
+        "opsd", {"name": "opsd", "beta": 0.5, "entry_clip": 0.0}, {"name": "sdpo", "top_k": 7},
+        {"name": "sdpg", "coefficient": 0.5, "reference": 0.3},
+        {"name": "sdpg", "coefficient": 0.5, "reference": 0.3, "reference_mode": "fkl"},
+    ],
+    ids=str,
+)  # fmt: skip
 def test_loss_and_gradient_are_those_of_full_logits(tmp_path, credit):
     trainer = build(credit, tmp_path / "run")
     with torch.no_grad():  # as if some steps had been taken: student, teacher and starting policy differ
@@ -50,7 +56,10 @@ def test_loss_and_gradient_are_those_of_full_logits(tmp_path, credit):
     p = log_probs(model, seen[0]["prompts"], batch)
     with torch.no_grad(), trainer.teacher.in_place():
         q = log_probs(model, seen[0]["hinted"], batch)
-    if name == "opsd":
+    if credit == "opsd":  # its later state: forward KL, every entry of the sum clamped
+        term = (q.exp() * (q - p)).clamp(max=0.05).sum(-1) * mask
+        expected = term.sum() / mask.sum()
+    elif name == "opsd":
         m = torch.logaddexp(p, q) - torch.tensor(2.0).log()
         term = (0.5 * (p.exp() * (p - m)).sum(-1) + 0.5 * (q.exp() * (q - m)).sum(-1)) * mask
         expected = term.sum() / mask.sum()
@@ -66,7 +75,9 @@ def test_loss_and_gradient_are_those_of_full_logits(tmp_path, credit):
             start = log_probs(model, seen[0]["prompts"], batch)
         sampled = p.gather(-1, batch["completion_ids"][..., None])[..., 0]
         policy = -((sampled - sampled.detach()).exp() * batch["advantages"] * mask).sum() / batch["num_items_in_batch"]
-        kl, to_start = ((p.exp() * (p - other)).sum(-1) * mask for other in (q, start))
+        kl = (p.exp() * (p - q)).sum(-1).clamp(max=20) * mask
+        gap = sampled - start.gather(-1, batch["completion_ids"][..., None])[..., 0]
+        to_start = ((-gap).exp() if "reference_mode" in credit else 0.5 * gap.square()) * mask
         expected = policy + (0.5 * kl.sum() + 0.3 * to_start.sum()) / mask.sum()
     theirs = gradients(trainer, expected)
     torch.testing.assert_close(got, expected, rtol=2e-3, atol=1e-5)
@@ -74,6 +85,22 @@ def test_loss_and_gradient_are_those_of_full_logits(tmp_path, credit):
         torch.testing.assert_close(
             ours[parameter], theirs[parameter], rtol=2e-2, atol=2e-3 * float(theirs[parameter].abs().max())
         )
+
+
+def test_the_importance_weight_is_bounded_above_alone(tmp_path):
+    trainer = build({"name": "sdpo", "top_k": 0, "beta": 1.0}, tmp_path / "run")
+    seen, batch = watch(trainer), a_batch(trainer)
+    with torch.no_grad():
+        mask = seen[0]["rollouts"].action_mask.float()
+        p = log_probs(trainer.model, seen[0]["prompts"], batch)
+        with trainer.teacher.in_place():
+            q = log_probs(trainer.model, seen[0]["hinted"], batch)
+        now = p.gather(-1, batch["completion_ids"][..., None])[..., 0]
+        moved = torch.linspace(-2, 2, now.numel()).view(now.shape)
+        term = (p.exp() * (p - q)).sum(-1) * moved.exp().clamp(max=2.0) * mask
+        batch["old_per_token_logps"] = now - moved
+        got = trainer._compute_loss(trainer.model, batch)
+    torch.testing.assert_close(got, term.sum() / mask.sum(), rtol=2e-3, atol=1e-5)
 
 
 def test_states_kept_or_read_again_give_the_same(tmp_path, monkeypatch):

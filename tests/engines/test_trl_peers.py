@@ -14,11 +14,15 @@ from gear_rl.errors import GearError
 from gear_rl.methods import METHODS, method
 from gear_rl.records.record import read_record
 from gear_rl.signals.hint_texts import siblings
-from gear_rl.signals.providers import Reader, Reading, answers_in_place
+from gear_rl.signals.own_answer import answers_in_place
+from gear_rl.signals.reader import Reader, Reading
 from gear_rl.signals.sampled import Sampled
 from gear_rl.signals.sources import Sources
 
-PEERS = "rlsd serl crest opsd sdpo sdpg oar_p oar_g grail shear crpo mt_grpo gigpo igpo high_entropy".split()
+PEERS = (
+    "rlsd serl crest cepo rlcsd sc_grpo sdar opsd sdpo sdpg oar_p oar_g grail shear crpo mt_grpo gigpo igpo trace hcapo "
+    "grpo_lambda high_entropy"
+).split()
 TASK_ROWS = 16
 
 
@@ -43,20 +47,20 @@ def test_two_real_steps(tmp_path, name):
     assert len(read_record(tmp_path / "run" / "rollouts.jsonl").rollouts) == 16
 
 
-@pytest.mark.parametrize("name", ["oar_p", "oar_g", "grail", "shear", "igpo"])
+@pytest.mark.parametrize("name", ["oar_p", "oar_g", "grail", "igpo", "trace", "hcapo", "cepo"])
 def test_signals_are_not_the_same_everywhere(tmp_path, name):
     trainer = build(name, tmp_path / "run", steps=1)
     seen = watch(trainer)
     trainer.train()
-    for need in set(method(name).needs) - {"answer_logprob_start"}:
+    for need in set(method(name).needs) - {"answer_logprob_start", "frozen_answer_logprob_start", "answer_box"}:
         signal, mask = seen[0]["rollouts"].signals[need], seen[0]["rollouts"].action_mask
-        assert all(signal[i][mask[i]].unique().numel() > 1 for i in range(len(mask))) or name == "shear"
         assert signal[mask].unique().numel() > 4
 
 
 @pytest.mark.parametrize(
     ("credit", "train", "kind"),
-    [("opsd", {}, "base"), ("sdpo", {}, "ema"), ("sdpg", {}, "live"), ("rlsd", {}, "live"), ("gear", {}, "live"),
+    [("opsd", {}, "base"), ("sdpo", {}, "ema"), ("sdpg", {}, "live"), ("rlsd", {}, "sync"), ("crest", {}, "base"),
+     ("gear", {}, "live"),
      ("opsd", {"teacher": "sync"}, "sync")],
 )  # fmt: skip
 def test_the_kind_of_teacher_is_the_sources_unless_named(tmp_path, credit, train, kind):
@@ -190,10 +194,11 @@ def test_the_rollouts_own_answer_as_span(tmp_path, workshop, model_and_tokenizer
                             knowledge=Told("answer_span", token_signals=last_two))  # fmt: skip
     seen = watch(trainer)
     trainer.train()
-    assert "answer_span" not in seen[0]["rollouts"].signals
-    signal = seen[0]["rollouts"].signals["saliency_act"]
-    for row, ids in zip(signal, seen[0]["completions"], strict=True):
-        assert row[len(ids) - 3] == row.max() > 0
+    signals = seen[0]["rollouts"].signals
+    assert "answer_span" not in signals
+    for saliency, box, ids in zip(signals["answer_saliency"], signals["answer_box"], seen[0]["completions"], strict=True):
+        assert box[len(ids) - 3 : len(ids)].tolist() == [1, 1, 2] and not box[: len(ids) - 3].any()
+        assert saliency[len(ids) - 3] > 0 == saliency[len(ids) - 1]
 
 
 def test_where_the_gold_answer_is_read(model_and_tokenizer):
@@ -232,6 +237,9 @@ def decisions(function):
         (dict(credit="mt_grpo", knowledge=Told("decision")), "needs 'turn_reward'"),
         (dict(credit="gigpo", credit_options=dict(turn_rewards=True), knowledge=Told("anchor_state")),
          "needs 'turn_reward'"),
+        (dict(credit="turn_ppo"), "a critic"),
+        (dict(credit="crest", hint="hint", knowledge=Told("turn_reward")), "needs 'request_ids'"),
+        (dict(credit="trace"), "answer='column name'"),
         (dict(credit="igpo"), "answer='column name'"),
         (dict(credit="igpo", answer="solution"), "no column 'solution' to take the answer from"),
         (dict(credit="oar_p"), "answer_span"),

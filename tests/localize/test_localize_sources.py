@@ -14,7 +14,7 @@ from gear_rl import Rollouts
 from gear_rl.cli.main import main
 from gear_rl.errors import GearError
 from gear_rl.localize.arithmetic import arithmetic_chains
-from gear_rl.localize.blame import SIGNALS
+from gear_rl.localize.blame import SIGNALS, lacks
 from gear_rl.localize.measures import measure
 from gear_rl.localize.sources import Request, played
 from gear_rl.methods import method
@@ -70,6 +70,14 @@ def test_a_task_that_knows_the_first_wrong_turn_is_measured_turn_by_turn():
     assert measure("gap", part.labelled).values["auc"][0] > 0.9
     # 5 turns, those after the first wrong one not labelled: chance is one in five, but for rollouts that broke off
     assert measure("random", part.labelled).values["hit"][0] == pytest.approx(0.2, abs=0.02)
+
+
+def test_signals_that_need_the_rollout_itself_are_offered():
+    chosen = [method(name) for name in ("hcapo", "grail", "oar_g")]
+    (part,) = played(Request([], chosen, ["embedded"], rollouts=8), Workshop(steps=4))[2]
+    for one in chosen:
+        assert not lacks(one, part.labelled)
+    assert lacks(method("cepo"), part.labelled) and lacks(method("shear"), part.labelled), "these compare a group"
 
 
 def test_without_a_teacher_no_ground_truth_is_asked_for():

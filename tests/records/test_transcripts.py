@@ -13,6 +13,7 @@ from gear_rl.chat.assistant_tokens import ConversationTokens
 from gear_rl.chat.hints import hinted_prompt
 from gear_rl.cli.main import main
 from gear_rl.errors import GearError
+from gear_rl.methods import method
 from gear_rl.models import load_model
 from gear_rl.records import transcripts as reading
 from gear_rl.records.record import read_record, to_rollouts
@@ -235,6 +236,20 @@ def test_credit_of_transcripts_is_the_credit_of_the_rollouts_they_came_from(samp
     for line, row in zip(record.rollouts, weights, strict=True):
         assert line.weights == pytest.approx(row[: len(line.weights)].tolist(), rel=1e-4, abs=1e-5)
         assert len(set(line.hinted_prompt.split()) - set(line.prompt.split())) >= 1
+
+
+@pytest.mark.parametrize("name", ["cepo", "rlcsd", "sc_grpo", "trace", "hcapo", "grail", "shear"])
+def test_signals_of_a_model_are_made_from_transcripts(sampled, tmp_path, capsys, name):
+    task, *_, rows, _, path = sampled
+    transcripts = [json.loads(line) for line in path.read_text().splitlines()]
+    told = [{**line, "answer": row["answer"], "hint": row["hint"]} for line, row in zip(transcripts, rows, strict=True)]
+    source, out = tmp_path / "told.jsonl", tmp_path / "out.jsonl"
+    source.write_text("".join(json.dumps(line) + "\n" for line in told))
+    command = ["credit", str(source), "--credit", name, "--model", task.default_model(), "--device", "cpu", "-o", str(out)]
+    assert main([*command, "--hint-template", "{prompt} hint {hint}"]) == 0
+    written = read_record(out)
+    assert len(written.rollouts) == len(rows)
+    assert set(method(name).needs) <= to_rollouts(written.rollouts).signals.keys()
 
 
 def test_what_is_written_opens_again(sampled, tmp_path, capsys):

@@ -10,6 +10,7 @@ from gear_rl.errors import GearError
 from gear_rl.scoring.answer_logprob import answer_logprobs
 from gear_rl.scoring.answers import Answer
 from gear_rl.scoring.scorer import Scorer
+from gear_rl.scoring.teacher import Teacher
 from gear_rl.tasks.workshop.world import Order
 
 
@@ -102,3 +103,15 @@ def test_what_cannot_be_read_is_refused(rollouts):
     long = [Answer(rollouts.ids("yes") * 300)] * len(rollouts.rows)
     with pytest.raises(GearError, match="context of 256"):
         answer_logprobs(Scorer(rollouts.model), rollouts.prompts, rollouts.completions, rollouts.mask, long)
+
+
+def test_frozen_weights_read_as_they_were(rollouts):
+    arguments = rollouts.prompts, rollouts.completions, rollouts.mask, rollouts.answers()
+    scorer, frozen = Scorer(rollouts.model), Teacher(rollouts.model, "base")
+    before = answer_logprobs(scorer, *arguments)
+    with torch.no_grad():
+        rollouts.model.lm_head.weight.mul_(1.5)
+    after, as_it_was = answer_logprobs(scorer, *arguments), answer_logprobs(scorer, *arguments, frozen)
+    for name in before:
+        assert torch.equal(as_it_was[name], before[name])
+        assert not torch.allclose(after[name], before[name], atol=1e-2)

@@ -25,9 +25,9 @@ def plain(model, reading, hidden: list[int], temperature: float) -> float:
         seen = torch.ones_like(ids)
         seen[0, [len(reading.prompt) + t for t in gone]] = 0
         out = model(input_ids=ids, attention_mask=seen, position_ids=torch.arange(ids.shape[1])[None])
-        log_probs.append((out.logits[0, places] / temperature).log_softmax(-1))
+        log_probs.append((out.logits[0, places].mean(0) / temperature).log_softmax(-1))
     p, q = log_probs
-    return float((p.exp() * (p - q)).sum(1).mean())
+    return float((p.exp() * (p - q)).sum())
 
 
 @pytest.mark.parametrize(("budget", "temperature"), [(64, 1.0), (64, 0.7), (5, 1.0), (1, 1.0)])

@@ -41,6 +41,7 @@ def test_turns_states_calls_channels_and_feedback():
     assert verdict.turn_rewards == [1.0, 0.0, 0.0]
     assert verdict.states == [5, 32 + after_first, 64 + turn_gauge(after_first, WRONG[1], "pump")]
     assert verdict.calls == [0, 1, 1, 0, 0, 0] * 2 + [0, 0, 0] and len(verdict.calls) == len(text.split())
+    assert verdict.requests == [1, 2, 3] and verdict.answer_span == [0] * 12 + [0, 1, 0]
     assert verdict.channels == {"answer": 1.0, "calls": 0.5, "format": 1.0}
     assert verdict.feedback == f"{RIGHT[0]} no" and verdict.first_wrong == 1
     assert verdict.reward == 1.0 and not verdict.success
@@ -52,6 +53,9 @@ def test_a_rollout_that_goes_off_the_rails():
     assert verdict.turn_rewards == [1.0, 0.0] and verdict.malformed == 1 and verdict.first_wrong == 1
     assert verdict.channels == {"answer": 0.0, "calls": 0.5, "format": 0.0}
     assert verdict.feedback == f"{RIGHT[0]} no"
+    assert verdict.requests == [1, 2] and not any(verdict.answer_span)
+    early = judge(ORDER, "answer yes <end>")
+    assert early.requests == [3] and early.answer_span == [0, 1, 0], "the answer is a request of its own, whenever it comes"
     nothing = judge(ORDER, "")
     assert nothing.turn_rewards == [] and nothing.states == [] and nothing.feedback == "no no"
 
@@ -79,9 +83,14 @@ def test_verdicts_become_signals(workshop):
     sampled = Sampled([{}], ["x"], [[1]], [[0] * 15], mask.long(), mask, one, one, verdicts=[verdict])
     assert signal_of("turn_reward", sampled) == [[0, 0, 0, 1, 0, 0] * 2 + [0, 0, 0]]
     assert signal_of("anchor_state", sampled)[0][:6] == [5, 5, 5, 5, 0, 0]
+    assert signal_of("request_ids", sampled) == [[1, 1, 1, 1, 0, 0, 2, 2, 2, 2, 0, 0, 3, 3, 3]]
+    assert signal_of("answer_span", sampled) == [verdict.answer_span]
     assert signal_of("tool_call", sampled) == [verdict.calls] and signal_of("decision", sampled) == [verdict.decisions]
     assert channels_of([verdict]) == {"answer": [verdict.reward], "calls": [1.0], "format": [1.0]}
-    knowledge = VerdictKnowledge(workshop, workshop.rows("train", 1)[0], method("serl"), None)
+    first = workshop.rows("train", 1)[0]
+    assert "answer_span" in VerdictKnowledge(workshop, first, method("grail"), None).signals
+    assert "answer_span" not in VerdictKnowledge(workshop, first, method("oar_g"), None).signals
+    knowledge = VerdictKnowledge(workshop, first, method("serl"), None)
     assert knowledge.feedback(sampled) == [" ".join(RIGHT)]
     with pytest.raises(GearError, match="lacks the reward channel calls, format"):
         channels_of([verdict, Verdict(0.0, False, channels={"answer": 0.0})])
@@ -119,3 +128,8 @@ def test_a_task_that_cannot_say_it_is_named_before_a_model_is_loaded(name, messa
 def test_what_every_task_can_do(name):
     row = Quiz().rows("train", 1)[0]
     refuse_what_the_task_cannot_say(Quiz(), "quiz", row, method(name))
+
+
+def test_values_are_asked_of_a_critic(workshop):
+    with pytest.raises(GearError, match=r"turn_ppo needs values.*critic.*knowledge="):
+        refuse_what_the_task_cannot_say(workshop, "workshop", workshop.rows("train", 1)[0], method("turn_ppo"))

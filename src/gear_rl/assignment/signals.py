@@ -54,16 +54,13 @@ _TABLE = (
     Signal("student_logprob", "p", "model", "token", _STUDENT, "log-probability of the sampled token under the student"),
     Signal("teacher_logprob", "q", "model", "token", _TEACHER, "log-probability of the sampled token under the teacher"),
     Signal(
-        "wrong_teacher_logprob", "q-", "model", "group", "one forward of the teacher per wrong hint",
-        "log of the mean probability of the sampled token under teachers shown wrong answers or rollouts of the group",
+        "wrong_teacher_logprob", "q-", "model", "group", "one forward of the teacher per wrong hint, 4 at most",
+        "log of the mean probability of the sampled token under teachers shown wrong hints: the data's, or rollouts of the "
+        "group with a reward below its mean",
     ),
     Signal(
-        "hindsight_logprob", "ph", "model", "token", "one forward of the policy",
-        "log-probability of the sampled token with the final state in context", "final_state",
-    ),
-    Signal(
-        "values", "v", "model", "turn", "one forward of a critic, or rollouts from there",
-        "the value estimate before each turn, on all tokens of the turn",
+        "hindsight_logprob", "ph", "model", "token", _TEACHER,
+        "log-probability of the sampled token under a teacher that has read how the rollout ended", "final_state",
     ),
     Signal(
         "answer_logprob", "a", "model", "turn", "one short forward per turn",
@@ -75,11 +72,11 @@ _TABLE = (
     ),
     Signal(
         "frozen_answer_logprob", "f", "model", "turn", "one short forward per turn",
-        "answer_logprob under the starting weights",
+        "as answer_logprob, with the starting weights",
     ),
     Signal(
         "frozen_answer_logprob_start", "f0", "model", "turn", "one short forward",
-        "answer_logprob_start under the starting weights",
+        "as answer_logprob_start, with the starting weights",
     ),
     Signal(
         "saliency_mask", "xm", "model", "token", "one forward per hidden token (train.mask_budget)",
@@ -90,25 +87,18 @@ _TABLE = (
         "gradient times embedding of the final answer's divergence under noise",
     ),
     Signal(
-        "saliency_act", "xa", "model", "token", "one forward and one backward",
-        "gradient times activation of the final answer's log-probability",
-    ),
-    Signal(
         "answer_saliency", "xb", "model", "token", "one forward and one backward",
-        "norm of gradient times embedding of the boxed answer's log-probability, at the position that predicts the token",
+        "norm of gradient times embedding of the negative log-probability of the rollout's own answer, at the position that "
+        "predicts the token",
     ),
     Signal(
         "answer_box", "b", "model", "token", "none",
-        "1 on tokens inside the answer's box, 2 on its marker, its closing brace and what follows, 0 elsewhere",
+        "1 on tokens inside the rollout's own answer, 2 on its marker, its closing brace and what follows, 0 elsewhere",
     ),
     Signal(
-        "span_distance", "w", "model", "group", "one forward of the student for its hidden states",
-        "distance of a token's span to the spans of the group's rollouts of the other outcome, over the mean norm of "
-        "hidden states; 1 where there is no such rollout",
-    ),
-    Signal(
-        "hidden_distance", "W", "model", "group", "one forward of the student for its hidden states",
-        "distance between the hidden states of the group's correct and incorrect rollouts, span by span",
+        "span_distance", "w", "model", "group", "one forward of the student for its hidden states, and optimal transport",
+        "distance of the token's span of hidden states to the nearest span of the group's rollouts of the other outcome, "
+        "over the mean norm of the group's hidden states; 1 where there is no such rollout",
     ),
     Signal("decision", "decision", "task", "token", "none", "+1 at a right decision, -1 at a wrong one, 0 elsewhere"),
     Signal(
@@ -121,7 +111,12 @@ _TABLE = (
         "mean the same state",
     ),
     Signal(
-        "request_ids", "k", "task", "token", "none", "the number, from 1, of the user request that a token answers"
+        "request_ids", "k", "task", "turn", "none",
+        "the number, from 1, of the user request that the turn belongs to, on all tokens of the turn",
+    ),
+    Signal(
+        "values", "v", "task", "turn", "a critic, or further rollouts",
+        "the value estimate before each turn, from a critic or from further rollouts, on all tokens of the turn",
     ),
     Signal("tool_call", "c", "task", "token", "none", "1 on the tokens of a tool call, 0 on thinking"),
     Signal(

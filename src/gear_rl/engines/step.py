@@ -24,15 +24,17 @@ from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.engines.ranks import Alone, Ranks
 from gear_rl.errors import GearError
 from gear_rl.methods import Method
+from gear_rl.scoring.answer_logprob import FROZEN as FROZEN_SIGNALS
 from gear_rl.scoring.guards import Guards, copied_share, focus
-from gear_rl.scoring.scorer import SIGNALS
 from gear_rl.scoring.teacher import Teacher
 from gear_rl.signals.distillation import DistillationTerm
+from gear_rl.signals.families import DIVERGENCE
 from gear_rl.signals.hinted import Hinted
 from gear_rl.signals.providers import Reader, Reading, collect, from_task
 from gear_rl.signals.sampled import Sampled
 
 TEACHER, REFERENCE, GUARDS = "gear_teacher.safetensors", "gear_reference.safetensors", "gear_guards.json"
+FROZEN = "gear_frozen.safetensors"
 CHECKED_ROLLOUTS = 16
 """Rollouts that the start-up self-check reads, at most."""
 
@@ -94,6 +96,9 @@ class CreditStep:
         self.ranks: Ranks = ranks or Alone()
         self.guards = Guards()
         self._checked = False
+        self._frozen: Teacher | None = None
+        if reader is not None and set(method.needs) & set(FROZEN_SIGNALS):
+            self._frozen = reader.frozen  # now, before a step moves the weights
 
     def __call__(self, sampled: Sampled, step: int = 0) -> Scored:
         hinted = self.read_hints(sampled)
@@ -149,7 +154,7 @@ class CreditStep:
         reader = self._reader
         if hinted is not None:
             reader.hints.check_tokenization(sampled)
-        if self.method.distillation is not None or set(self.method.needs) & set(SIGNALS):
+        if self.method.distillation is not None or set(self.method.needs) & set(DIVERGENCE):
             few = slice(0, CHECKED_ROLLOUTS)
             other = hinted.prompt_ids if hinted else sampled.prompt_ids
             reader.scorer.self_check(
@@ -213,3 +218,5 @@ class CreditStep:
         yield TEACHER, self.reader.teacher
         if self.distillation is not None and self.distillation.reference is not None:
             yield REFERENCE, self.distillation.reference
+        if self._frozen is not None and self._frozen is not self.reader.teacher:
+            yield FROZEN, self._frozen

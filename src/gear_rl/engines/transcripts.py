@@ -83,7 +83,8 @@ def credited(
 
     reader, device = None, "cpu"
     if model is not None:
-        sources, device = replace(SOURCES, hint_template=hint_template), model.device
+        wrong = SOURCES.wrong_hint if method.hint == "other" else None  # else: wrong rollouts of the group
+        sources, device = replace(SOURCES, hint_template=hint_template, wrong_hint=wrong), model.device
         scorer, teacher = Scorer(model, temperature), Teacher(model, "live")
         reader = Reader(scorer, teacher, tokenizer, sources, tokenize, method.name)
     step, done = CreditStep(method, reader), 0

@@ -82,7 +82,11 @@ def played(request: Request, task: Task) -> Parts:
         for name in models:
             request.say(f"{len(rows)} rollouts by {name} …")
             model, tokenizer = load_model(find_model(name, default), request.device)
-            sources = Sources(answer="answer" if rows[0].get("answer") else None, answer_prefix=task.answer_prefix)
+            sources = Sources(
+                hint_template=task.hint_template,
+                answer="answer" if rows[0].get("answer") else None,
+                answer_prefix=task.answer_prefix,
+            )
             teachers = request.teachers(model, tokenizer, sources, default)
             scored, facts = from_task(
                 task,
@@ -146,7 +150,7 @@ def solved(
             scored, too_long = from_solutions(
                 solutions,
                 tokens,
-                request.teachers(model, tokenizer, Sources()),
+                request.teachers(model, tokenizer, Sources(hint_template=hint_template)),
                 hint_template=hint_template,
                 hinted=request.hinted,
                 room=room_of(model.config),

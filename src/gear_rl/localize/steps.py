@@ -197,5 +197,8 @@ def from_solutions(
     labelled = Labelled(rollouts, units, wrong, [s.problem for s, _, _, _ in kept])
     sides = [[prompts[side] for _, _, _, prompts in kept] for side in range(3 if hinted else 1)]
     misled = sides[2] if hinted and others is not truths else None
-    scored = teachers.score(labelled, sampled, sides[1] if hinted else None, misled)
+    scored = teachers.score(
+        labelled, sampled, sides[1] if hinted else None, misled,
+        lambda asked, of: [tokens.prompt_ids(prompt, None, "a solution") for prompt in asked],  # type: ignore[arg-type]
+    )  # fmt: skip
     return scored, len(solutions) - len(kept)

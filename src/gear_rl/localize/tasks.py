@@ -70,7 +70,10 @@ def from_task(
         return tokenized_prompts(tokenizer, asked, tools)
 
     misled = prompts(other_hints(hints)) if hinted and len(set(hints)) > 1 else None
-    scored = teachers.score(labelled, sampled, prompts(hints) if hinted else None, misled)
+    scored = teachers.score(
+        labelled, sampled, prompts(hints) if hinted else None, misled,
+        lambda asked, of: tokenized_prompts(tokenizer, list(asked), [tools_of(task, row) for row in of]),
+    )  # fmt: skip
     n = len(verdicts)
     return scored, {"success": sum(v.success for v in verdicts) / n, "reward": sum(v.reward for v in verdicts) / n}
 

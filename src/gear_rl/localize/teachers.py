@@ -9,9 +9,9 @@ from typing import Any
 from gear_rl.errors import GearError
 from gear_rl.localize.labelled import Labelled
 from gear_rl.models import load_model
-from gear_rl.scoring.scorer import SIGNALS, Scorer
+from gear_rl.scoring.scorer import ON_REQUEST, SIGNALS, Scorer
 from gear_rl.scoring.teacher import Teacher
-from gear_rl.signals.hinted import Hinted
+from gear_rl.signals.hinted import Hinted, Tokenize
 from gear_rl.signals.providers import Reader, Reading, collect, missing_source
 from gear_rl.signals.sampled import Ids, Sampled
 from gear_rl.signals.sources import Sources
@@ -46,25 +46,24 @@ class Teachers:
         if frozen is not None:
             self._teachers["frozen"] = frozen_teacher(model, frozen, device)
 
-    def score(self, labelled: Labelled, sampled: Sampled, hinted: Ids | None, misled: Ids | None) -> list[Scored]:
-        """`hinted` prompts hold the rollout's own ground truth, `misled` ones another problem's; None: there is none."""
+    def score(
+        self, labelled: Labelled, sampled: Sampled, hinted: Ids | None, misled: Ids | None, tokenize: Tokenize
+    ) -> list[Scored]:
+        """`hinted` prompts hold the rollout's own ground truth, `misled` ones another problem's; None: there is none.
+        `tokenize`: for hints that are only known from the rollout, such as how it ended."""
         scored = []
         for name, teacher in self._teachers.items():
-            reader = Reader(self._scorer, teacher, self._tokenizer, self.sources, _no_tokenizer, "gear localize")
+            reader = Reader(self._scorer, teacher, self._tokenizer, self.sources, tokenize, "gear localize")
             own = collect(self._reading(reader, sampled, hinted), self.needs)
             other = {}
             if misled:
-                other = collect(self._reading(reader, sampled, misled), [n for n in self.needs if n in SIGNALS])
+                other = collect(self._reading(reader, sampled, misled), [n for n in self.needs if n in (*SIGNALS, *ON_REQUEST)])
             scored.append(Scored(name, labelled.with_signals(own, other)))
         return scored
 
     def _reading(self, reader: Reader, sampled: Sampled, hinted: Ids | None) -> Reading:
         read = None if hinted is None else Hinted([""] * len(sampled), hinted, [])
         return Reading(reader, sampled, read, {})
-
-
-def _no_tokenizer(prompts: Any, rows: Any) -> Ids:
-    raise GearError("localize tokenises its prompts itself.")
 
 
 def frozen_teacher(model: Any, path: str, device: str) -> Teacher:

@@ -57,6 +57,16 @@ class AnswerReading:
         return range(end - len(self.answer.tokens) - 1, end - 1)
 
 
+def mean_states(states: Tensor, members: list[AnswerReading]) -> Tensor:
+    """States before the answers' tokens, member after member (N, D) → their mean for each member (n, D), at least float32.
+
+    A head is affine up to its soft cap, so the head of the mean state is the mean of the logits over the answer. For a
+    soft-capped head it is the cap of that mean (ours; the source knows no such head).
+    """
+    exact = states.to(torch.promote_types(states.dtype, torch.float32))
+    return torch.stack([part.mean(0) for part in exact.split([len(m.answer.tokens) for m in members])])
+
+
 def turn_starts(action_mask: Tensor) -> Tensor:
     """(B, T) bool: the first token of each run of action tokens."""
     before = torch.cat([torch.zeros_like(action_mask[:, :1]), action_mask[:, :-1]], dim=1)

@@ -1,11 +1,14 @@
 """How far the final answer moves when a token is hidden: counterfactual masking (OAR-P).
 
-    saliency_mask_t = KL( p(answer) ‖ p(answer | token t hidden) ),  mean over the answer's tokens
+    saliency_mask_t = KL( P₀ ‖ P_t )        P = softmax of the mean of the logits over the answer's tokens
 
-A hidden token stays in its place, and nothing behind it can attend to it. That is ours: it needs no mask token, which
-causal models do not have, and moves no position. It costs one reading of the rollout per hidden token, so there is a
-*budget*: with more action tokens than that, neighbouring ones are hidden together, in runs of equal length, and each token
-gets the divergence of its run. Every token is hidden exactly once either way; nothing is interpolated or left at 0.
+P₀ reads the rollout as it is, P_t with token t hidden. A hidden token stays in its place, and nothing behind it can attend
+to it. OAR's code puts the padding id there instead. Ours departs because most causal models have never read that id: its
+untrained embedding moves the answer by itself, and some models have none.
+
+It costs one reading of the rollout per hidden token, so there is a *budget* (ours): with more action tokens than that,
+neighbouring ones are hidden together, in runs of equal length, and each token gets the divergence of its run. Every token
+is hidden exactly once either way; nothing is interpolated or left at 0.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import torch
 from torch import Tensor
 
 from gear_rl.errors import GearError
-from gear_rl.scoring.answers import AnswerReading, batches_of, over_actions, refuse_beyond_context
+from gear_rl.scoring.answers import AnswerReading, batches_of, mean_states, over_actions, refuse_beyond_context
 from gear_rl.scoring.body import body_of, evaluating
 from gear_rl.scoring.divergence import token_divergence
 from gear_rl.scoring.head import Head
@@ -83,18 +86,15 @@ def _states(model: Any, rows: list[_Row], device: torch.device) -> list[Tensor]:
 
 
 def _divergences(head: Head, rows: list[_Row], states: list[Tensor], temperature: float) -> list[tuple[_Row, Tensor]]:
-    """For each row with something hidden, the mean over the answer's tokens of KL(nothing hidden ‖ this hidden)."""
+    """For each row with something hidden KL(nothing hidden ‖ this hidden) of the answer's distribution."""
     whole = {row.rollout: state for row, state in zip(rows, states, strict=True) if not row.hidden}
     pairs = [(row, state) for row, state in zip(rows, states, strict=True) if row.hidden]
     if not pairs:
         return []
-    tokens = [token for row, _ in pairs for token in row.reading.answer.tokens]
-    kl = token_divergence(
-        torch.cat([whole[row.rollout] for row, _ in pairs]).to(head.weight.dtype),
-        torch.cat([state for _, state in pairs]).to(head.weight.dtype),
-        head,
-        torch.tensor(tokens, device=pairs[0][1].device),
-        temperature=temperature,
-    ).reverse_kl
-    parts = kl.split([len(state) for _, state in pairs])
-    return [(row, part.mean()) for (row, _), part in zip(pairs, parts, strict=True)]
+    intact, moved = (
+        torch.stack([mean_states(state, [row.reading])[0] for row, state in side]).to(head.weight.dtype)
+        for side in ([(row, whole[row.rollout]) for row, _ in pairs], pairs)
+    )
+    tokens = torch.zeros(len(pairs), dtype=torch.long, device=intact.device)  # whose log-probability is not asked for
+    kl = token_divergence(intact, moved, head, tokens, temperature=temperature).reverse_kl
+    return [(row, value) for (row, _), value in zip(pairs, kl, strict=True)]

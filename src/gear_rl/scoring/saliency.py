@@ -1,44 +1,85 @@
-"""What the final answer is sensitive to, by one backward pass to the embeddings (OAR-G, GRAIL).
+"""What the final answer is sensitive to, by one backward pass to the embeddings (OAR-G, GRAIL). e_t: of token t.
 
-e_t is the embedding of token t, in the rollout up to where its answer begins; the answer is read behind that.
+    saliency_grad     | Σ_d (∂ KL(P₀ ‖ P_noisy) / ∂e_t · e_t)_d |     OAR-G, e with its noise. P: softmax of the mean of the
+                                                                      logits over the answer's tokens
+    answer_saliency   ‖ ∂ℓ/∂e_{t−1} ⊙ e_{t−1} ‖₂                      GRAIL, ℓ = −Σ log p over the rollout's own answer
 
-    saliency_act    | ∂ log p(answer) / ∂e_t · e_t |                                       gradient × activation
-    saliency_grad   | ∂ KL(p(answer) ‖ p_noisy(answer)) / ∂e_t · e_t |                     noise on every embedding
-
-log p and KL are means over the answer's tokens; the product is summed over the embedding's width. Standing: the second
-is OAR's (seen), the size of its noise ours; the first reads GRAIL's "activation" as the embedding, which is ours.
+OAR-G reads the rollout up to where its answer begins, and the answer behind that; the noise is on the tokens of the
+completion that lead up to the answer. GRAIL's is read at the position that predicts the token. Standing: both as their
+official code; that OAR-G's noise is also on the environment's words, and drawn from the rollout's own tokens, is ours.
 """
 
 from __future__ import annotations
 
 import zlib
 from array import array
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from gear_rl.scoring.answers import AnswerReading, batches_of, over_actions, refuse_beyond_context
+from gear_rl.scoring.answers import AnswerReading, batches_of, mean_states, over_actions, refuse_beyond_context
 from gear_rl.scoring.body import body_of, evaluating
-from gear_rl.scoring.distillation import Compared, distillation_divergence
+from gear_rl.scoring.distillation import distillation_divergence
+from gear_rl.scoring.distillation_formulas import Compared
 from gear_rl.scoring.head import Head
 from gear_rl.scoring.padding import padded
 
-NOISE = 0.01
-"""Standard deviation of the noise, as a share of the embeddings' own (ours: small enough for the KL to be quadratic)."""
+NOISE = 1e-3
+"""Standard deviation of the noise on an embedding, absolute; OAR's."""
 _HEAD_ROWS = 64  # answer tokens whose logits exist at a time
 
+Readings = list[AnswerReading | None]
+"""None: a rollout whose answer has no place; all its tokens get 0."""
+Loss = Callable[[Any, Head, Tensor, Tensor, list[AnswerReading]], Tensor]
+"""Body, head, embeddings (n, width, D) with the noise and without, their readings → a number. Rollouts do not mix, so
+neither do their gradients."""
 
-def answer_saliency(
+
+def noise_saliency(model: Any, readings: Readings, action_mask: Tensor, temperature: float = 1.0) -> Tensor:
+    """OAR-G's score, "saliency_grad": (B, T), at least 0, and 0 where masked."""
+
+    def loss(body: Any, head: Head, noisy: Tensor, clean: Tensor, members: list[AnswerReading]) -> Tensor:
+        with torch.no_grad():
+            intact = mean_states(_states(body, clean, members), members)
+        moved = mean_states(_states(body, noisy, members), members)
+        return distillation_divergence(moved, head, intact, head, Compared("forward_kl"), temperature).sum()
+
+    products = _products(model, readings, action_mask.device, loss, _noise)
+
+    def scores(i: int, reading: AnswerReading) -> Tensor:
+        return products[i][len(reading.prompt) : len(reading.prompt) + reading.cut].sum(-1).abs()
+
+    return over_actions(readings, action_mask, scores)
+
+
+def answer_saliency(model: Any, readings: Readings, action_mask: Tensor, temperature: float = 1.0) -> Tensor:
+    """GRAIL's score: (B, T), at least 0, and 0 where masked and behind the answer. `readings`: own answers in place."""
+
+    def loss(body: Any, head: Head, embedded: Tensor, _: Tensor, members: list[AnswerReading]) -> Tensor:
+        tokens = torch.tensor([token for m in members for token in m.answer.tokens], device=embedded.device)
+        return -_logprobs(_states(body, embedded, members), head, tokens, temperature).sum()
+
+    products = _products(model, readings, action_mask.device, loss, None)
+    out = torch.zeros(action_mask.shape, device=action_mask.device)
+    for i, reading in enumerate(readings):
+        if reading is not None:
+            first, end = len(reading.prompt) - 1, len(reading.ids) - 1  # of the positions that predict the completion
+            out[i, : end - first] = products[i][first:end].norm(dim=-1)
+    return out * action_mask
+
+
+def _products(
     model: Any,
-    readings: list[AnswerReading | None],
-    action_mask: Tensor,
-    kind: Literal["saliency_act", "saliency_grad"],
-    temperature: float = 1.0,
-) -> Tensor:
-    """(B, T), at least 0, and 0 where masked. None: a rollout whose answer has no place; all its tokens get 0."""
+    readings: Readings,
+    device: torch.device,
+    loss: Loss,
+    noise: Callable[[Tensor, list[AnswerReading]], Tensor] | None,
+) -> dict[int, Tensor]:
+    """Rollout → ∂loss/∂e ⊙ e at each position of its reading: (width, D), float32. `noise` is added to e beforehand."""
     numbered = [(i, reading) for i, reading in enumerate(readings) if reading is not None]
     rows = [reading.ids for _, reading in numbered]
     refuse_beyond_context(model, rows, "a rollout with its answer")
@@ -46,52 +87,32 @@ def answer_saliency(
     with evaluating(model), torch.enable_grad():
         head = Head.of(model)
         for batch in batches_of(model, rows, with_gradients=True):
-            ids = padded([rows[b] for b in batch], device=action_mask.device)
-            embedded = body.get_input_embeddings()(ids).detach().requires_grad_()
-            loss = _loss(body, head, embedded, [numbered[b][1] for b in batch], kind, temperature)
-            (gradient,) = torch.autograd.grad(loss, [embedded])
-            product = (gradient.float() * embedded.detach().float()).sum(-1).abs()  # (n, width)
+            members = [numbered[b][1] for b in batch]
+            clean = body.get_input_embeddings()(padded([rows[b] for b in batch], device=device)).detach()
+            embedded = (clean.clone() if noise is None else clean + noise(clean, members)).requires_grad_()
+            (gradient,) = torch.autograd.grad(loss(body, head, embedded, clean, members), [embedded])
+            product = gradient.float() * embedded.detach().float()  # (n, width, D)
             found |= {numbered[b][0]: row for b, row in zip(batch, product, strict=True)}
-
-    def scores(i: int, reading: AnswerReading) -> Tensor:
-        return found[i][len(reading.prompt) : len(reading.prompt) + reading.cut]
-
-    return over_actions(readings, action_mask, scores)
+    return found
 
 
-def _loss(
-    body: Any, head: Head, embedded: Tensor, members: list[AnswerReading], kind: str, temperature: float
-) -> Tensor:
-    """Sum over rollouts of the mean over their answer's tokens: rollouts do not mix, so neither do their gradients."""
-    device = embedded.device
-    row = torch.tensor([i for i, m in enumerate(members) for _ in m.before_answer], device=device)
-    column = torch.tensor([place for m in members for place in m.before_answer], device=device)
-    share = torch.tensor([1 / len(m.answer.tokens) for m in members for _ in m.before_answer], device=device)
-
-    def states(inputs: Tensor) -> Tensor:
-        return body(inputs_embeds=inputs, use_cache=False).last_hidden_state[row, column]
-
-    if kind == "saliency_act":
-        tokens = torch.tensor([token for m in members for token in m.answer.tokens], device=device)
-        return (_logprobs(states(embedded), head, tokens, temperature) * share).sum()
-    with torch.no_grad():
-        clean = states(embedded)
-    noisy = states(embedded + _noise(embedded, members))
-    divergence = distillation_divergence(noisy, head, clean, head, Compared("forward_kl"), temperature)
-    return (divergence * share).sum()
+def _states(body: Any, embedded: Tensor, members: list[AnswerReading]) -> Tensor:
+    """The states before the answers' tokens, member after member: (N, D)."""
+    row = torch.tensor([i for i, m in enumerate(members) for _ in m.before_answer], device=embedded.device)
+    column = torch.tensor([place for m in members for place in m.before_answer], device=embedded.device)
+    return body(inputs_embeds=embedded, use_cache=False).last_hidden_state[row, column]
 
 
 def _noise(embedded: Tensor, members: list[AnswerReading]) -> Tensor:
-    """(n, width, D). Each rollout's own, drawn from its tokens: the batch it sits in, and torch's random state, play no
-    part and are left alone."""
+    """(n, width, D), 0 outside the completions before their answers. Each rollout's own, drawn from its tokens: the batch it
+    sits in, and torch's random state, play no part and are left alone."""
     noise = torch.zeros_like(embedded)
     generator = torch.Generator(device=embedded.device)
     for i, member in enumerate(members):
-        ids = member.ids
+        ids, first = member.ids, len(member.prompt)
         generator.manual_seed(zlib.crc32(array("q", ids).tobytes()))
         drawn = torch.randn(len(ids), embedded.shape[-1], generator=generator, device=embedded.device)
-        scale = NOISE * embedded[i, : len(ids)].detach().float().std()
-        noise[i, : len(ids)] = (drawn * scale).to(noise.dtype)
+        noise[i, first : first + member.cut] = (NOISE * drawn[first : first + member.cut]).to(noise.dtype)
     return noise
 
 

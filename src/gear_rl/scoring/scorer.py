@@ -32,7 +32,10 @@ from gear_rl.scoring.reading import Asked, read_packed, read_padded, why_not_pac
 from gear_rl.scoring.teacher import Teacher
 
 SIGNALS = ("reverse_kl", "entropy", "student_logprob", "teacher_logprob")
+ON_REQUEST = ("forward_kl",)
+"""Signals that cost a little more than `SIGNALS`: computed only where they are asked for."""
 _LOOKS_AT = {
+    "forward_kl": {"student", "teacher"},
     "reverse_kl": {"student", "teacher"},
     "entropy": {"student"},
     "student_logprob": {"student"},
@@ -91,14 +94,17 @@ class Scorer:
         needs, sides = tuple(needs), set[str]()
         has = {name: signal.float() * action_mask for name, signal in (known or {}).items() if name in needs}
         for name in needs:
-            if name not in SIGNALS:
-                raise unknown_name("signal", name, SIGNALS)
+            if name not in _LOOKS_AT:
+                raise unknown_name("signal", name, _LOOKS_AT)
             sides |= _LOOKS_AT[name] if name not in has else set()
         if not sides:
             return has
         prompts, hinted_prompts = _each_once(prompts, hinted_prompts)
         read = {"student": prompts, "teacher": hinted_prompts}
-        return has | self._score({k: v for k, v in read.items() if k in sides}, completions, action_mask, teacher)
+        extra = tuple(name for name in ON_REQUEST if name in needs and name not in has)
+        return has | self._score(
+            {k: v for k, v in read.items() if k in sides}, completions, action_mask, teacher, extra
+        )
 
     def _score(
         self,
@@ -106,6 +112,7 @@ class Scorer:
         completions: Ids | Tensor,
         action_mask: Tensor,
         teacher: Teacher,
+        extra: tuple[str, ...] = (),
         merge: bool = True,
     ) -> dict[str, Tensor]:
         """The signals that the sides in `prompts` can give. `merge`: do not read twice where both sides read the same."""
@@ -116,7 +123,7 @@ class Scorer:
         kept = [KeptPrompts() for _ in passes]
         # the mask is brought to the CPU once: below, nothing waits for the device but the look at each result
         ids, mask, counts = checked(self._body, prompts, completions, action_mask)
-        names = [name for name in SIGNALS if _LOOKS_AT[name] <= sides_given]
+        names = [name for name in (*SIGNALS, *extra) if _LOOKS_AT[name] <= sides_given]
         signals = {name: torch.zeros(mask.shape, device=ids.device) for name in names}
         if self._norms is None:
             self._norms = provable_norms(self._body) if ids.is_cuda else []
@@ -147,6 +154,7 @@ class Scorer:
                     ids.flatten()[at],
                     heads[teaching],
                     self.temperature,
+                    extra=extra,
                 )
                 for name in names:
                     signals[name].view(-1)[at] = getattr(result, name)

@@ -1,6 +1,9 @@
 """The distillation term: a divergence between student and teacher, added to the engine's own loss.
 
-    loss = engine's  +  coefficient · mean D(student, teacher)  +  reference coefficient · mean KL(student ‖ starting policy)
+    loss = engine's  +  coefficient · mean ι D(student, teacher)  +  reference coefficient · mean R(student, starting policy)
+
+What D and R are, and the importance weight ι of a token, is the method's (`gear_rl.methods.distillation`). ι is 1 where the
+engine's batch holds no log-probabilities from sampling: then the policy is the one that sampled.
 
 Means are over the action tokens of one optimizer step, in all processes; the first leaves out rollouts whose teacher has
 nothing to read. The student's states are taken from the engine's own forward pass, so its body does not run twice.
@@ -21,7 +24,9 @@ from torch import Tensor
 from gear_rl.errors import GearError
 from gear_rl.methods import Distillation
 from gear_rl.scoring.body import body_of
-from gear_rl.scoring.distillation import Compared, distillation_divergence, trainable_head
+from gear_rl.scoring.distillation import distillation_divergence, importance_weight, trainable_head
+from gear_rl.scoring.distillation_formulas import Compared
+from gear_rl.scoring.divergence import token_divergence
 from gear_rl.scoring.head import Head
 from gear_rl.scoring.scorer import Scorer
 from gear_rl.scoring.states import states_before
@@ -37,7 +42,10 @@ class DistillationTerm:
     def __init__(self, distillation: Distillation, scorer: Scorer, teacher: Teacher) -> None:
         self.distillation, self.scorer, self.teacher = distillation, scorer, teacher
         d = distillation
-        self.compared = Compared(d.kind, d.beta, d.top_k, d.tail)
+        self.compared = {
+            "teacher": Compared(d.kind, d.beta, d.top_k, d.tail, d.entry_clip, d.token_cap, d.temper_teacher),
+            "reference": Compared(d.reference),
+        }
         self.reference: Teacher | None = None
         if d.reference_coefficient:
             self.reference = teacher if teacher.kind == "base" else Teacher(scorer.model, "base")
@@ -108,12 +116,26 @@ class DistillationTerm:
                 trainable_head(self.scorer.model),
                 theirs,
                 head,
-                self.compared if name == "teacher" else Compared("reverse_kl"),
+                self.compared[name],
                 self.scorer.temperature,
+                token_ids=inputs["completion_ids"][mask],
             )
-            term = term + coefficient * divergence.sum() / (tokens * share).clamp(min=1.0)
+            weighted = divergence * self._importance(states, inputs, mask) if name == "teacher" else divergence
+            term = term + coefficient * weighted.sum() / (tokens * share).clamp(min=1.0)
             metrics[f"distillation/{name}"] = float(divergence.detach().mean()) if len(divergence) else 0.0
         return term, metrics
+
+    def _importance(self, states: Tensor, inputs: dict[str, Any], mask: Tensor) -> Tensor | float:
+        """ι of the tokens in `mask`, (N,), or 1."""
+        clip, old = self.distillation.importance_clip, inputs.get("old_per_token_logps")
+        if clip is None or old is None or not mask.any():
+            return 1.0
+        head = Head.of(self.scorer.model)
+        hidden = states[mask].detach().to(head.weight.dtype)
+        now = token_divergence(
+            hidden, hidden, head, inputs["completion_ids"][mask], temperature=self.scorer.temperature
+        ).student_logprob
+        return importance_weight(now, old[mask], clip)
 
     def _readers(self, prompts: Ids, hinted: Ids) -> dict[str, tuple[Teacher, Ids, float]]:
         """Who is compared with: name → (weights, prompts, coefficient)."""

@@ -6,6 +6,8 @@ A verdict is about one finished rollout (`gear_rl.tasks.base.Verdict`). Beyond i
     turn_rewards   per turn        signal "turn_reward", on the last token of the turn
     states         per turn        signal "anchor_state", on every token of the turn
     calls          per token       signal "tool_call"
+    requests       per turn        signal "request_ids", on every token of the turn
+    answer_span    per token       signal "answer_span"
     channels       per rollout     the reward's parts, by name
     feedback       per rollout     text, what the environment said about it
 """
@@ -16,15 +18,26 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
+from gear_rl.assignment.signals import find_signal, how_to_get
 from gear_rl.errors import GearError
 from gear_rl.methods import Method
-from gear_rl.signals.providers import ANSWER_READERS
+from gear_rl.signals.providers import ANSWER_READERS, OWN_ANSWER
 from gear_rl.signals.sampled import Sampled
 from gear_rl.signals.sources import TaskKnowledge
 from gear_rl.tasks.base import Row, Task, Transcript, Verdict
 
-FIELDS = {"decision": "decisions", "turn_reward": "turn_rewards", "anchor_state": "states", "tool_call": "calls"}
+FIELDS = {
+    "decision": "decisions",
+    "turn_reward": "turn_rewards",
+    "anchor_state": "states",
+    "tool_call": "calls",
+    "request_ids": "requests",
+    "answer_span": "answer_span",
+}
 """Signal → the field of a verdict that it is made from."""
+PER_TURN = ("turn_reward", "anchor_state", "request_ids")
+OPTIONAL = ("tool_call", "answer_span")
+"""Signals that a method can do without: there is another way to them."""
 
 
 class VerdictKnowledge(TaskKnowledge):
@@ -34,7 +47,8 @@ class VerdictKnowledge(TaskKnowledge):
 
     def __init__(self, task: Task, row: Row, method: Method, tokenizer: Any) -> None:
         known = known_signals(task, row, method)
-        self.signals = frozenset({*method.needs, "decision"} & known)
+        spans = {"answer_span"} if set(method.needs) & set(OWN_ANSWER) else set()
+        self.signals = frozenset(({*method.needs, "decision"} | spans) & known)
         self.has_feedback = "feedback" in known
         self._task, self._tokenizer = task, tokenizer
 
@@ -62,7 +76,7 @@ def signal_of(name: str, sampled: Sampled) -> list[list[float]]:
     rows = []
     for i, (verdict, ids) in enumerate(zip(_verdicts(sampled), sampled.completion_ids, strict=True)):
         values = getattr(verdict, FIELDS[name])
-        if name in ("turn_reward", "anchor_state"):
+        if name in PER_TURN:
             actions = sampled.action_mask[i, : len(ids)].int().tolist()
             values = at_turns(actions, values, last_only=name == "turn_reward")
         rows.append([float(value) for value in values])
@@ -96,14 +110,16 @@ def channels_of(verdicts: Sequence[Verdict]) -> dict[str, list[float]]:
 # ------------------------------------------------------------------------------------------------ before anything runs
 def asked_of_task(method: Method) -> list[str]:
     """What `method` needs that only a task's verdicts can tell, and cannot do without."""
-    asked = [need for need in method.needs if need in FIELDS and need != "tool_call"]
+    known = [(need, find_signal(need)) for need in method.needs if need not in OPTIONAL]
+    asked = [need for need, signal in known if signal is not None and signal.source == "task"]
     return asked + ["channels"] * bool(method.fewest_channels) + ["feedback"] * (method.hint == "feedback")
 
 
 def known_signals(task: Task, row: Row, method: Method) -> set[str]:
     """What this task's verdicts tell. Where `method` has a use for it, by asking for one on a rollout that said nothing."""
     known = {"decision"} if task.judge_knows_decisions else set()
-    if not asked_of_task(method) and method.hint != "sibling":
+    has_use = asked_of_task(method) or set(method.needs) & {*OPTIONAL, *OWN_ANSWER} or method.hint == "sibling"
+    if not has_use:
         return known
     try:
         verdict = task.verdict(row, Transcript("", [], task.episode(row)))
@@ -121,6 +137,11 @@ def refuse_what_the_task_cannot_say(task: Task, name: str, row: Row, method: Met
     """Before a model is loaded: `method` needs something that no rollout of the task `name` could tell."""
     known = known_signals(task, row, method)
     for need in asked_of_task(method):
+        if need not in known and need not in FIELDS and need not in ("channels", "feedback"):
+            raise GearError(
+                f"{method.name} needs {need}, and no verdict of task {name!r} can hold it{how_to_get(need)}. Train with "
+                "CreditGRPOTrainer and knowledge= that gives it."
+            )
         if need not in known:
             raise GearError(
                 f"{method.name} needs {need}, and task {name!r} cannot say it: its verdicts would have to hold "

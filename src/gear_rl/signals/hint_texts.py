@@ -1,22 +1,33 @@
-"""What the teacher reads beside the prompt, as text: ground truth, another problem's, a sibling's success, feedback."""
+"""What a teacher reads beside the prompt, as text: ground truth, another problem's, a sibling's success, feedback, how it all
+ended, and what went wrong elsewhere."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 from torch import Tensor
 
+from gear_rl.assignment.outcomes import sides
 from gear_rl.errors import GearError
 from gear_rl.signals.sampled import Sampled
 from gear_rl.signals.sources import Sources, text_of
+
+MOST_WRONG = 4
+"""Wrong hints of a rollout, at most; RLCSD's K."""
+MOST_STATE_TOKENS = 256
+"""Tokens of each part of a final state, the last ones; ours."""
 
 
 def hint_texts(kind: str, sources: Sources, sampled: Sampled, tokenizer: Any, method: str) -> list[str]:
     """One text per rollout; "" where there is nothing to read, which leaves the teacher's prompt as the student's.
 
-    kind: "own", "other", "sibling" or "feedback" (`gear_rl.methods.Method.hint`). `method`: its name, for messages.
+    kind: "own", "other", "sibling" or "feedback" (`gear_rl.methods.Method.hint`), or "final_state". `method`: its name, for
+    messages.
     """
+    if kind == "final_state":
+        return _final_states(sources, sampled, tokenizer)
     if kind in ("own", "other"):
         given = sources.wrong_hint if kind == "other" and sources.wrong_hint is not None else sources.hint
         assert given is not None
@@ -30,11 +41,52 @@ def hint_texts(kind: str, sources: Sources, sampled: Sampled, tokenizer: Any, me
         if j is None:
             texts.append(feedback[i] or "")
             continue
-        text = sources.knowledge.sibling_hint(sampled, i, j, feedback[i])
+        texts.append(_retold(sources, sampled, tokenizer, i, j, feedback[i]))
+    return texts
+
+
+def wrong_hint_texts(sources: Sources, sampled: Sampled, tokenizer: Any, method: str) -> list[list[str]]:
+    """For each rollout what teachers that are to be wrong read, up to `MOST_WRONG` texts; none where there is nothing.
+
+    The data's wrong hint where there is one. Else rollouts of the same group with a reward below its mean, never itself, the
+    next ones in the batch; retold as a successful sibling is (RLCSD's form; CEPO shows the wrong answer alone).
+    """
+    if sources.wrong_hint is not None:
+        what = "wrong hint"
+        return [[text_of(sources.wrong_hint, row, i, what, method)] for i, row in enumerate(sampled.rows)]
+    _, below = sides(sampled.rewards, sampled.group_ids)
+    texts = []
+    for i in range(len(sampled)):
+        wrong = (below & (sampled.group_ids == sampled.group_ids[i])).nonzero()[:, 0].tolist()
+        chosen = [j for j in wrong if j > i] + [j for j in wrong if j < i]
+        retold = (_retold(sources, sampled, tokenizer, i, j, None) for j in chosen[:MOST_WRONG])
+        texts.append([text for text in retold if text])
+    return texts
+
+
+def _retold(sources: Sources, sampled: Sampled, tokenizer: Any, i: int, j: int, feedback: str | None) -> str:
+    """Rollout j as a hint for rollout i: as the task tells it, or what the policy said, then the feedback."""
+    text = sources.knowledge.sibling_hint(sampled, i, j, feedback)
+    if text is None:
+        sampled_ids = sampled.token_ids[j][sampled.action_mask[j]].tolist()
+        said = tokenizer.decode(sampled_ids, skip_special_tokens=True).strip()
+        text = "\n\n".join(filter(None, [said, feedback]))
+    return text
+
+
+def _final_states(sources: Sources, sampled: Sampled, tokenizer: Any) -> list[str]:
+    """As the task tells it; else the environment's last message and the policy's last turn, in the order they were said."""
+    told = list(sources.knowledge.final_states(sampled))
+    if len(told) != len(sampled) or not all(text is None or isinstance(text, str) for text in told):
+        raise GearError(f"final_states must give a text or None for each of {len(sampled)} rollouts.")
+    texts = []
+    for i, (text, ids) in enumerate(zip(told, sampled.completion_ids, strict=True)):
         if text is None:
-            sampled_ids = sampled.token_ids[j][sampled.action_mask[j]].tolist()
-            said = tokenizer.decode(sampled_ids, skip_special_tokens=True).strip()
-            text = "\n\n".join(filter(None, [said, feedback[i]]))
+            acted = sampled.action_mask[i, : len(ids)].tolist()
+            runs = [list(run) for _, run in groupby(range(len(ids)), key=acted.__getitem__)]  # of one speaker each
+            last = [[ids[t] for t in run[-MOST_STATE_TOKENS:]] for run in runs[-2:]]
+            parts = (tokenizer.decode(run, skip_special_tokens=True).strip() for run in last)
+            text = "\n\n".join(filter(None, parts))
         texts.append(text)
     return texts
 
@@ -44,15 +96,11 @@ def siblings(rewards: Tensor, groups: Tensor) -> list[int | None]:
 
     Successful: above the group's mean reward. Among several, the next one in the batch, so that not all read the same.
     """
-    chosen: list[int | None] = [None] * len(rewards)
-    for group in groups.unique().tolist():
-        members = (groups == group).nonzero()[:, 0]
-        of_group = rewards[members]
-        won = members[of_group > of_group.nanmean()].tolist()  # NaN: not scored, and no example to anyone
-        for i in members.tolist():
-            later = [j for j in won if j > i]
-            earlier = [j for j in won if j < i]
-            chosen[i] = next(iter([*later, *earlier]), None)
+    above, _ = sides(rewards, groups)
+    chosen: list[int | None] = []
+    for i in range(len(rewards)):
+        won = (above & (groups == groups[i])).nonzero()[:, 0].tolist()
+        chosen.append(next(iter([*(j for j in won if j > i), *(j for j in won if j < i)]), None))
     return chosen
 
 

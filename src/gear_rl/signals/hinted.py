@@ -41,12 +41,13 @@ class HintReader:
         texts = hint_texts(kind, self.sources, sampled, self.tokenizer, self.method)
         return Hinted(texts, self.with_texts(texts, sampled), [i for i, text in enumerate(texts) if not text])
 
-    def with_texts(self, texts: Sequence[str], sampled: Sampled) -> Ids:
-        template = self.sources.hint_template
-        hinted = self.tokenize(
-            [hinted_prompt(p, h, template) for p, h in zip(sampled.prompts, texts, strict=True)], sampled.rows
-        )
-        for i, (prompt, completion) in enumerate(zip(hinted, sampled.completion_ids, strict=True)):
+    def with_texts(self, texts: Sequence[str], sampled: Sampled, rollouts: Sequence[int] | None = None) -> Ids:
+        """The prompts with these hints. `rollouts`: whose each text is; None: one text for each rollout."""
+        template, of = self.sources.hint_template, range(len(sampled)) if rollouts is None else rollouts
+        asked = [hinted_prompt(sampled.prompts[i], text, template) for i, text in zip(of, texts, strict=True)]
+        hinted = self.tokenize(asked, [sampled.rows[i] for i in of])
+        for i, prompt in zip(of, hinted, strict=True):
+            completion = sampled.completion_ids[i]
             if len(prompt) + len(completion) > self.room:
                 raise GearError(
                     f"rollout {i}: hinted prompt ({len(prompt)} tokens) and completion ({len(completion)}) exceed the "

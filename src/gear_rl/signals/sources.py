@@ -42,8 +42,13 @@ class TaskKnowledge:
         """For each rollout what the environment said about it, or None."""
         return [None] * len(sampled)
 
+    def final_states(self, sampled: Sampled) -> Sequence[str | None]:
+        """For each rollout how it ended, for a teacher that looks back. None: the environment's last message and the policy's
+        last turn."""
+        return [None] * len(sampled)
+
     def sibling_hint(self, sampled: Sampled, rollout: int, sibling: int, feedback: str | None) -> str | None:
-        """The hint made from a successful rollout of the same group. None: what the policy said in it, then the feedback."""
+        """The hint made from another rollout of the same group. None: what the policy said in it, then the feedback."""
         return None
 
 
@@ -53,7 +58,8 @@ class Sources:
     """The ground truth that the teacher reads."""
     hint_template: str = DEFAULT_TEMPLATE
     wrong_hint: FromRow | None = None
-    """Another problem's ground truth. None: the next different one of the batch."""
+    """Another problem's ground truth, or a wrong answer to this one. None: for a control the next different ground truth of
+    the batch; for a contrast wrong rollouts of the group."""
     answer: FromRow | None = None
     """The reference answer, as the policy would say it."""
     answer_prefix: str = ""

@@ -76,6 +76,10 @@ class Verdict:
     """Per turn of the policy: a number for the state of the world before it. Equal numbers are the same state."""
     calls: list[int] | None = None
     """Per token of the completion: 1 on the tokens of a tool call, 0 elsewhere."""
+    requests: list[int] | None = None
+    """Per turn of the policy: the number, from 1, of the user request that it belongs to."""
+    answer_span: list[int] | None = None
+    """Per token of the completion: 1 on the rollout's own final answer, 0 elsewhere. None: the task cannot know."""
     feedback: str | None = None
     """What the environment says about the rollout afterwards, for a teacher to read."""
     malformed: int = 0

@@ -81,6 +81,8 @@ def judge(order: Order, completion: str) -> Verdict:
     decisions: list[int] = []
     calls: list[int] = []
     states: list[int] = []
+    requests: list[int] = []  # a job each; the answer is one of its own
+    answer_span: list[int] = []
     turn_rewards: list[float] = []
     inspected = ["no"] * len(order.jobs)
     gauge, reward, answered, malformed, first_wrong = order.start, 0.0, False, 0, None
@@ -88,7 +90,7 @@ def judge(order: Order, completion: str) -> Verdict:
     for step, turn in enumerate(turns):
         states.append(step * len(GAUGE) + gauge)
         labels, called, right = [0] * len(turn), [0] * len(turn), False
-        words = turn[:-1] if turn[-1] == END else turn
+        words, spanned, request = turn[:-1] if turn[-1] == END else turn, [0] * len(turn), min(step, len(order.jobs)) + 1
         call = tool_call(words) if turn[-1] == END else None
         if call is not None:
             tool, part = call
@@ -101,7 +103,7 @@ def judge(order: Order, completion: str) -> Verdict:
                 inspected[step] = tool
             gauge = turn_gauge(gauge, tool, part)
         elif turn[-1] == END and len(words) >= 2 and words[-2] == ANSWER:
-            answered = True
+            answered, spanned[-2], request = True, 1, len(order.jobs) + 1
             labels[-3] = 1 if step == len(order.jobs) else -1
             labels[-2] = 1 if words[-1] == read_gauge(gauge, order.answer) else -1
             reward = float(words[-1] == order.gold_answer)
@@ -110,6 +112,8 @@ def judge(order: Order, completion: str) -> Verdict:
             malformed += 1
         decisions += labels
         calls += called
+        requests.append(request)
+        answer_span += spanned
         turn_rewards.append(float(right))
         if first_wrong is None and -1 in labels:
             first_wrong = step
@@ -118,6 +122,7 @@ def judge(order: Order, completion: str) -> Verdict:
                 raise GearError(f"workshop: the completion goes on after the episode ended: {completion[:200]!r}")
             decisions += [0, 0]  # the gauge and the next opening, the environment's words
             calls += [0, 0]
+            answer_span += [0, 0]
     return Verdict(
         reward,
         answered and reward > 0 and -1 not in decisions,
@@ -128,6 +133,8 @@ def judge(order: Order, completion: str) -> Verdict:
         malformed=malformed,
         states=states,
         calls=calls,
+        requests=requests,
+        answer_span=answer_span,
         feedback=" ".join(inspected),
     )
 
