@@ -30,8 +30,9 @@ from gear_rl import METHODS, Rollouts, credit
 SIZES = (125_000, 250_000, 500_000, 1_000_000, 2_000_000)
 TARGET_TOKENS, TARGET_SECONDS = 1_000_000, 0.5
 OF_PEERS = (
-    "turn_reward", "answer_logprob", "answer_logprob_start", "saliency_mask", "saliency_grad", "saliency_act",
-    "hidden_distance",
+    "turn_reward", "answer_logprob", "answer_logprob_start", "frozen_answer_logprob", "frozen_answer_logprob_start",
+    "hindsight_logprob", "wrong_teacher_logprob", "forward_kl", "values", "request_ids", "saliency_mask", "saliency_grad",
+    "answer_saliency", "answer_box", "span_distance",
 )  # fmt: skip
 
 
@@ -57,7 +58,8 @@ def agentic_batch(tokens: int, positions: int = 1500, group_size: int = 8, seed:
             "tool_call": torch.randint(0, 2, (B, positions), generator=g).float(),
             "anchor_state": torch.randint(0, 9, (B, positions), generator=g).float(),
         }
-        | {name: torch.rand(B, positions, generator=g) for name in OF_PEERS},
+        | {name: torch.rand(B, positions, generator=g) for name in OF_PEERS}
+        | {"request_ids": (torch.arange(positions) // 300).float().expand(B, -1) + 1},
         channels={name: torch.rand(B, generator=g) for name in ("task", "style")},
     )
 

@@ -16,6 +16,23 @@ RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
 SUMMARY, HINT_ERRORS = RESULTS / "compare_methods.json", RESULTS / "compare_hint_errors.json"
 HINT_BIAS, COSTS = RESULTS / "compare_hint_bias.json", RESULTS / "method_cost_cpu.json"
 
+EARLIER = {
+    "rlsd": "λ constant, the teacher live",
+    "serl": "λ constant, the teacher live",
+    "crest": "MT-GRPO's turn advantages, and a product of gates",
+    "opsd": "the Jensen–Shannon divergence without a clip",
+    "sdpg": "a full KL towards the starting policy",
+    "oar_p": "a threshold of 0.5",
+    "oar_g": "a threshold of 0.5",
+    "grail": "a weight of our own from the abstract",
+    "shear": "a weight of our own from the abstract",
+    "high_entropy": "the quantile over the batch",
+    "gigpo": "with the std, and the mean over rollouts",
+    "igpo": "the mean over the group's turns, no std",
+    "crpo": "a form of our own from the abstract",
+}
+"""Methods whose definition has changed since they were measured, and what they were."""
+
 
 def between(text: str, name: str, content: str) -> str:
     """`text` with `content` between its marks <!-- name --> and <!-- /name -->."""
@@ -31,7 +48,8 @@ def sentence(row: dict[str, Any], left: tuple[str, str] | None, summary: dict[st
     """A method's own line: success, reward, share of the headroom, and what its controls leave of it."""
     low, high = (100 * x for x in row["success"]["interval"])
     steps, seeds = summary["plan"]["settings"]["train"]["steps"], summary["plan"]["seeds"]
-    said = f"Embedded task, {steps} steps, {seeds} seeds: true success {100 * row['success']['mean']:.1f} % "
+    said = f"**Measured with an earlier definition** ({EARLIER[row['method']]}). " if row["method"] in EARLIER else ""
+    said += f"Embedded task, {steps} steps, {seeds} seeds: true success {100 * row['success']['mean']:.1f} % "
     said += f"({low:.1f}–{high:.1f}) sampled, {100 * row['greedy']['mean']:.1f} % greedy, "
     said += f"reward {row['reward']['mean']:.3f}"
     share = row["success"]["share_of_headroom"]

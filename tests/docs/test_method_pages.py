@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from gear_rl.methods import METHODS, method
+from gear_rl.options import listing
 
 PAGES = Path(__file__).parents[2] / "docs" / "methods"
-HEADINGS = ["Equation", "Standing", "Needs", "Cost", "Options", "Differences from its source", "Results"]
+HEADINGS = ["Equation", "Standing", "Needs", "Cost", "Mass", "Options", "Differences from its source", "Results"]
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -23,10 +24,14 @@ def test_a_page_has_its_sections_in_order(name):
     assert found == HEADINGS
     assert f"{METHODS[name].cost.forwards} forwards, {METHODS[name].cost.backwards} backwards" in page
     assert (METHODS[name].hint is None) == ("No teacher" in page)
+    mass = re.search(r"## Mass\n\n(.*?)\n\n", page, re.S).group(1)
+    assert METHODS[name].mass.lower() in " ".join(mass.split()).lower()
+    for option in listing(METHODS[name].Options):
+        assert f"| `{option['name']}` | {option['default']} | {option['range']} | {option['description']} |" in page
 
 
 def test_every_page_is_of_a_method_and_in_the_index():
-    pages = {path.stem for path in PAGES.glob("*.md")} - {"README", "costs", "needs", "results"}
+    pages = {path.stem for path in PAGES.glob("*.md")} - {"README", "costs", "needs", "parity", "results"}
     assert pages == set(METHODS)
     rows = re.findall(r"^\| \[(\w+)\]\((\w+)\.md\) \| (.*) \|$", (PAGES / "README.md").read_text(), re.M)
     assert sorted(name for name, _, _ in rows) == sorted(METHODS)
