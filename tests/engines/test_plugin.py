@@ -15,7 +15,7 @@ def gear(*words, folder):
     path = os.pathsep.join([str(PLUGIN), *filter(None, [os.environ.get("PYTHONPATH")])])
     return subprocess.run(
         [sys.executable, "-m", "gear_rl.cli.main", *map(str, words)],
-        cwd=folder, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=120,
+        cwd=folder, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=280,
     )  # fmt: skip
 
 
