@@ -7,14 +7,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gear_rl.assignment.baselines import group_advantages, wide
+from gear_rl.assignment.baselines import wide
 from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import ActionTokens, Rollouts
 from gear_rl.assignment.segments import every_token
-from gear_rl.methods.base import Cost, Method, option, to_credit
+from gear_rl.methods.base import Cost, option, to_credit
+from gear_rl.methods.outcome import OnOutcome
 
 
-class GRAIL(Method):
+class GRAIL(OnOutcome):
     """GRAIL: A_{i,t} = w_t A_i, where the final answer is sensitive to the token's embedding.
 
         z_t = z(log(score_t + 1e-8)) over the rollout           score_t = ‖∂ℓ/∂e ⊙ e‖₂, ℓ of the boxed answer
@@ -37,7 +38,7 @@ class GRAIL(Method):
     mass = "not kept: about 1 on average where no weight is clipped; each token between 0.5 and 5 of A_i"
 
     @dataclass(frozen=True)
-    class Options(Method.Options):
+    class Options(OnOutcome.Options):
         spread: float = option(0.5, at_least=0.0)
         """How far one standard deviation of log saliency moves the weight. Default: GRAIL's configuration."""
         w_min: float = option(0.5, at_least=0.0, at_most=1.0)
@@ -54,10 +55,6 @@ class GRAIL(Method):
         GRAIL's, which is built on Dr.GRPO."""
 
     options: Options
-
-    def outcome(self, rollouts: Rollouts) -> Tensor:
-        """(1) → (B,)."""
-        return group_advantages(rollouts, scale=self.options.scale_rewards)
 
     def assign(self, rollouts: Rollouts) -> Credit:
         o, actions = self.options, rollouts.actions

@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
-from gear_rl.assignment.baselines import group_advantages
 from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.segments import every_token
 from gear_rl.assignment.turns import powers
-from gear_rl.methods.base import Method, option, to_credit
+from gear_rl.methods.base import option, to_credit
+from gear_rl.methods.outcome import OnOutcome
 
 
-class GRPOLambda(Method):
+class GRPOLambda(OnOutcome):
     """A_{i,t} = A_i λ^{n − 1 − t}: the last of a rollout's n action tokens has A_i, earlier ones less.
 
     **This is not the paper's method.** GRPO-λ puts its trace on the probability *ratio*, inside the loss, and clamps
@@ -30,18 +29,11 @@ class GRPOLambda(Method):
     mass = "shrinks: (1 − λⁿ) / (1 − λ) tokens' worth of n"
 
     @dataclass(frozen=True)
-    class Options(Method.Options):
+    class Options(OnOutcome.Options):
         decay: float = option(0.99, at_least=0.0, at_most=1.0)
         """λ; 1 is GRPO. Default: that of a port."""
-        scale_rewards: bool = option(True)
-        """Divide by the group's standard deviation in (1). Without effect where an engine gives the advantages.
-        Default: GRPO's."""
 
     options: Options
-
-    def outcome(self, rollouts: Rollouts) -> Tensor:
-        """(1) → (B,)."""
-        return group_advantages(rollouts, scale=self.options.scale_rewards)
 
     def assign(self, rollouts: Rollouts) -> Credit:
         actions = rollouts.actions

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
-from gear_rl.assignment.baselines import group_advantages, relative_to_group
+from gear_rl.assignment.baselines import relative_to_group
 from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.segments import every_turn
 from gear_rl.assignment.turns import Turns, powers
-from gear_rl.methods.base import Cost, Method, option, to_credit
+from gear_rl.methods.base import Cost, option, to_credit
+from gear_rl.methods.outcome import OnOutcome
 
 
-class HCAPO(Method):
+class HCAPO(OnOutcome):
     """HCAPO: A_{i,t} = A_i + ω (Q_k − mean_g Q) / std_g Q of the token's turn.
 
         π_k = exp(mean log-probability of the turn's tokens with the final state in context / 5)
@@ -35,7 +35,7 @@ class HCAPO(Method):
     mass = "not kept: the hindsight advantage is added, and never lowers a successful rollout's"
 
     @dataclass(frozen=True)
-    class Options(Method.Options):
+    class Options(OnOutcome.Options):
         omega: float = option(1.0, at_least=0.0)
         """ω, the weight of the hindsight advantage; 0 is GRPO. Default: HCAPO's."""
         temperature: float = option(5.0, above=0.0)
@@ -54,10 +54,6 @@ class HCAPO(Method):
         advantages. Default: HCAPO's."""
 
     options: Options
-
-    def outcome(self, rollouts: Rollouts) -> Tensor:
-        """(1) → (B,)."""
-        return group_advantages(rollouts, scale=self.options.scale_rewards)
 
     def assign(self, rollouts: Rollouts) -> Credit:
         o, actions = self.options, rollouts.actions

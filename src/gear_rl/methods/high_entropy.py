@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
-from gear_rl.assignment.baselines import group_advantages
 from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.segments import every_token
 from gear_rl.assignment.weights import pooled_quantile, row_quantile
-from gear_rl.methods.base import STUDENT, Method, option, to_credit
+from gear_rl.methods.base import STUDENT, option, to_credit
+from gear_rl.methods.outcome import OnOutcome
 
 
-class HighEntropy(Method):
+class HighEntropy(OnOutcome):
     """A_{i,t} = A_i · 1[H_t ≥ τ], τ the entropy that a fifth of the tokens reach. The others get no gradient.
 
     A hard mask: weights are 1 or 0. It does not rescale the loss for the tokens left out. In TRL τ is over all tokens of
@@ -32,21 +31,14 @@ class HighEntropy(Method):
     mass = "shrinks: a fifth of the tokens keep A_i, the others have 0"
 
     @dataclass(frozen=True)
-    class Options(Method.Options):
+    class Options(OnOutcome.Options):
         share: float = option(0.2, above=0.0, at_most=1.0)
         """Share of the tokens that are kept; 1 is GRPO. Default: the paper's."""
         scope: str = option("rollout", choices=("rollout", "batch"))
         """Which tokens τ is taken over: those of each rollout, or all of the batch as TRL does. Default: ours, since
         over the batch a rollout's credit would depend on what it was scored with."""
-        scale_rewards: bool = option(True)
-        """Divide by the group's standard deviation in (1). Without effect where an engine gives the advantages.
-        Default: GRPO's."""
 
     options: Options
-
-    def outcome(self, rollouts: Rollouts) -> Tensor:
-        """(1) → (B,)."""
-        return group_advantages(rollouts, scale=self.options.scale_rewards)
 
     def assign(self, rollouts: Rollouts) -> Credit:
         actions, level = rollouts.actions, 1.0 - self.options.share

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gear_rl.assignment.baselines import advantages_of, group_advantages, relative_to_group, relative_to_others
+from gear_rl.assignment.baselines import advantages_of, relative_to_group, relative_to_others
 from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.segments import every_turn
 from gear_rl.assignment.turns import Turns, returns_to_go
-from gear_rl.methods.base import Method, option, to_credit
+from gear_rl.methods.base import option, to_credit
+from gear_rl.methods.outcome import OnOutcome
 
 
-class MTGRPO(Method):
+class MTGRPO(OnOutcome):
     """Tokens of a turn that got a tool result: A_outcome + A_turn; tokens after the last tool result: A_outcome.
 
     That is the official code, which knows one tool call, taken to any number of them. The paper's general form adds up
@@ -36,7 +37,7 @@ class MTGRPO(Method):
     mass = "not kept: the turns' advantages are added"
 
     @dataclass(frozen=True)
-    class Options(Method.Options):
+    class Options(OnOutcome.Options):
         turn_weight: float = option(1.0, at_least=0.0)
         """What A_turn is multiplied with. Default: MT-GRPO's code."""
         form: str = option("own", choices=("own", "paper"))
@@ -50,15 +51,8 @@ class MTGRPO(Method):
         fallback: str = option("combined", choices=("combined", "outcome"))
         """What a rollout without a tool result has. "combined": the group advantage of outcome and turn rewards summed.
         "outcome": A_outcome, which is without bias. Default: the code's."""
-        scale_rewards: bool = option(True)
-        """Divide A_outcome by the group's standard deviation. Without effect where an engine gives the advantages.
-        Default: GRPO's."""
 
     options: Options
-
-    def outcome(self, rollouts: Rollouts) -> Tensor:
-        """(1): the advantage of each rollout → (B,)."""
-        return group_advantages(rollouts, scale=self.options.scale_rewards)
 
     def assign(self, rollouts: Rollouts) -> Credit:
         o, actions = self.options, rollouts.actions

@@ -6,30 +6,23 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from gear_rl.assignment.baselines import group_advantages
 from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.segments import Segments
 from gear_rl.assignment.weights import preserve_mass, token_advantages
-from gear_rl.methods.base import Method, option, to_credit
+from gear_rl.methods.base import option, to_credit
+from gear_rl.methods.outcome import OnOutcome
 
 
-class Reweighting(Method):
+class Reweighting(OnOutcome):
     """A rollout's advantage (1), spread by the raw weights ρ that a method gives, its mass preserved: (8), (9)."""
 
     @dataclass(frozen=True)
-    class Options(Method.Options):
+    class Options(OnOutcome.Options):
         mix: float = option(1.0, at_least=0.0, at_most=1.0)
         """λ of (9): 0 is GRPO, 1 the full weights. To decay it over training, pass each step its own. Default: ours."""
-        scale_rewards: bool = option(True)
-        """Divide by the group's standard deviation in (1). False: as Dr.GRPO. Without effect where an engine gives the
-        advantages. Default: GRPO's."""
 
     options: Options
-
-    def outcome(self, rollouts: Rollouts) -> Tensor:
-        """(1): the advantage of each rollout → (B,)."""
-        return group_advantages(rollouts, scale=self.options.scale_rewards)
 
     def raw_weights(self, rollouts: Rollouts, advantage: Tensor) -> tuple[Tensor, Segments]:
         """ρ_t > 0, packed (B, L), given each rollout's advantage (B,); and the segments behind it."""

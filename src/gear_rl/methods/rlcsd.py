@@ -7,14 +7,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gear_rl.assignment.baselines import group_advantages, number_in_group, wide
+from gear_rl.assignment.baselines import number_in_group, wide
 from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.segments import every_token
-from gear_rl.methods.base import Cost, Hint, Method, Schedule, option, to_credit
+from gear_rl.methods.base import Cost, Hint, Schedule, option, to_credit
+from gear_rl.methods.outcome import OnOutcome
 
 
-class RLCSD(Method):
+class RLCSD(OnOutcome):
     """RLCSD: A'_t = A_i + res_t on the tokens where the residual is large enough, without changing the sign.
 
         e_t = log q⁺_t(y_t) − log mean_k q⁻,k_t(y_t)          q⁺ has read a correct sibling, q⁻ wrong ones
@@ -39,7 +40,7 @@ class RLCSD(Method):
     mass = "not kept: up to ±0.5 is added to each selected token, and both sets of tokens weigh alike"
 
     @dataclass(frozen=True)
-    class Options(Method.Options):
+    class Options(OnOutcome.Options):
         tau: float = option(0.02, above=0.0)
         """τ: the residual saturates at a few of it. Default: RLCSD's configurations; its code has 0.03."""
         beta: float = option(1.0, at_least=0.0)
@@ -57,15 +58,8 @@ class RLCSD(Method):
         denominators: str = option("group", choices=("group", "batch", "one"))
         """Over which tokens the two means are: those of the group, or of the batch; "one": no factor, all tokens in one
         mean. Default: ours; the source's is the batch, in which a rollout's credit depends on its neighbours."""
-        scale_rewards: bool = option(True)
-        """Divide by the group's standard deviation in (1). Without effect where an engine gives the advantages.
-        Default: RLCSD's."""
 
     options: Options
-
-    def outcome(self, rollouts: Rollouts) -> Tensor:
-        """(1) → (B,)."""
-        return group_advantages(rollouts, scale=self.options.scale_rewards)
 
     def assign(self, rollouts: Rollouts) -> Credit:
         o, actions = self.options, rollouts.actions

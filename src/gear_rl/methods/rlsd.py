@@ -14,15 +14,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gear_rl.assignment.baselines import group_advantages
 from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.segments import every_token
-from gear_rl.methods.base import STUDENT_AND_TEACHER, Hint, Method, Schedule, option, to_credit
+from gear_rl.methods.base import STUDENT_AND_TEACHER, Hint, Schedule, option, to_credit
+from gear_rl.methods.outcome import OnOutcome
 from gear_rl.methods.reweighting import Reweighting
 
 
-class RLSD(Method):
+class RLSD(OnOutcome):
     """RLSD: w_t = clip(exp(sign(A) Δ_t), 1 ± 0.2). A won rollout's tokens that the hinted teacher finds likelier than
     the student did gain most; of a lost one, those it finds less likely are blamed most.
 
@@ -50,10 +50,6 @@ class RLSD(Method):
         """How far a weight may be from 1, either way. Default: RLSD's."""
 
     options: Options
-
-    def outcome(self, rollouts: Rollouts) -> Tensor:
-        """(1): the advantage of each rollout → (B,)."""
-        return group_advantages(rollouts, scale=self.options.scale_rewards)
 
     def weights(self, rollouts: Rollouts, advantage: Tensor) -> Tensor:
         """w_t, given each rollout's advantage (B,) → (B, L)."""

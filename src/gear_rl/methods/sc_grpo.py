@@ -7,15 +7,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gear_rl.assignment.baselines import group_advantages, number_in_group, relative_to_group, wide
+from gear_rl.assignment.baselines import number_in_group, relative_to_group, wide
 from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.segments import every_token
 from gear_rl.assignment.weights import pooled_quantile
-from gear_rl.methods.base import STUDENT_AND_TEACHER, Hint, Method, Schedule, option, to_credit
+from gear_rl.methods.base import STUDENT_AND_TEACHER, Hint, Schedule, option, to_credit
+from gear_rl.methods.outcome import OnOutcome
 
 
-class SCGRPO(Method):
+class SCGRPO(OnOutcome):
     """SC-GRPO: A_{i,t} = f_t A_i, the same for both signs.
 
         f_t = D_t / (D_t + c)         D_t = KL(teacher ‖ student);  c = max(75th percentile of D, 1e-4)
@@ -37,7 +38,7 @@ class SCGRPO(Method):
     mass = "shrinks: weights below 1, and 0.5 only at the 75th percentile"
 
     @dataclass(frozen=True)
-    class Options(Method.Options):
+    class Options(OnOutcome.Options):
         percentile: float = option(0.75, at_least=0.0, at_most=1.0)
         """The level of D at which a weight is ½. Default: SC-GRPO's."""
         floor: float = option(1e-4, above=0.0)
@@ -49,15 +50,8 @@ class SCGRPO(Method):
         """The size of A_i in a group where nobody is correct; 0: no credit there. Default: SC-GRPO's."""
         success: float = option(0.5)
         """A rollout with at least this reward is correct. Default: ours; the source's rewards are 0 and 1."""
-        scale_rewards: bool = option(True)
-        """Divide by the group's standard deviation in (1). Without effect where an engine gives the advantages.
-        Default: GRPO's."""
 
     options: Options
-
-    def outcome(self, rollouts: Rollouts) -> Tensor:
-        """(1) → (B,)."""
-        return group_advantages(rollouts, scale=self.options.scale_rewards)
 
     def assign(self, rollouts: Rollouts) -> Credit:
         o, actions = self.options, rollouts.actions

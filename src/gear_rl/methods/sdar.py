@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor
-
-from gear_rl.assignment.baselines import group_advantages
 from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.segments import every_token
-from gear_rl.methods.base import STUDENT_AND_TEACHER, Hint, Method, Schedule, option, to_credit
+from gear_rl.methods.base import STUDENT_AND_TEACHER, Hint, Schedule, option, to_credit
+from gear_rl.methods.outcome import OnOutcome
 
 
-class SDAR(Method):
+class SDAR(OnOutcome):
     """SDAR: A_{i,t} = A_i + c g_t,   g_t = σ(5 Δ_t),   Δ_t = log q_t(y_t) − log p_t(y_t).
 
     The source adds a loss c · mean g_t (log q − log p) with g_t held constant. Its gradient is that of c g_t as an
@@ -34,20 +32,13 @@ class SDAR(Method):
     mass = "grows: between 0 and c (0.01) is added to every token"
 
     @dataclass(frozen=True)
-    class Options(Method.Options):
+    class Options(OnOutcome.Options):
         coefficient: float = option(0.01, at_least=0.0)
         """c: the largest push; 0 is GRPO. Default: the paper's; the code has 0.1."""
         sharpness: float = option(5.0, at_least=0.0)
         """What Δ_t is multiplied with in the gate; 0 is the ungated baseline, g = ½. Default: SDAR's."""
-        scale_rewards: bool = option(True)
-        """Divide by the group's standard deviation in (1). Without effect where an engine gives the advantages.
-        Default: GRPO's."""
 
     options: Options
-
-    def outcome(self, rollouts: Rollouts) -> Tensor:
-        """(1) → (B,)."""
-        return group_advantages(rollouts, scale=self.options.scale_rewards)
 
     def assign(self, rollouts: Rollouts) -> Credit:
         o, valid = self.options, rollouts.actions.valid

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from torch import Tensor
-
-from gear_rl.assignment.baselines import group_advantages
 from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.segments import every_token
-from gear_rl.methods.base import HIDDEN_STATES, Method, option, to_credit
+from gear_rl.methods.base import HIDDEN_STATES, to_credit
+from gear_rl.methods.outcome import OnOutcome
 
 
-class SHEAR(Method):
+class SHEAR(OnOutcome):
     """SHEAR: A_{i,t} = ω_t A_i.
 
         d_j = min over the spans of all rollouts of the group with the other outcome of W₁(span j, that span)
@@ -32,18 +28,6 @@ class SHEAR(Method):
     cost = HIDDEN_STATES
     preserves_mass = False
     mass = "shrinks: ω is typically about 0.7"
-
-    @dataclass(frozen=True)
-    class Options(Method.Options):
-        scale_rewards: bool = option(True)
-        """Divide by the group's standard deviation in (1). Without effect where an engine gives the advantages.
-        Default: GRPO's."""
-
-    options: Options
-
-    def outcome(self, rollouts: Rollouts) -> Tensor:
-        """(1) → (B,)."""
-        return group_advantages(rollouts, scale=self.options.scale_rewards)
 
     def assign(self, rollouts: Rollouts) -> Credit:
         omega = self.signal(rollouts, "span_distance").clamp(min=0)  # (B, L); a distance below 0 is rounding
