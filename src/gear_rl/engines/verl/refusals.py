@@ -23,7 +23,7 @@ def reads_teacher(method: Method) -> bool:
 
 
 def refuse_method(method: Method, settings: Settings) -> None:
-    """The workers read the signals `READ`, and `gear_task` brings a task's verdicts; a method that needs more is unsupported."""
+    """The workers read the signals `READ`, and `gear_task` brings a task's verdicts; another need is unsupported."""
     name = method.name
     if method.distillation is not None:
         raise GearError(
