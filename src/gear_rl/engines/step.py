@@ -100,8 +100,9 @@ class CreditStep:
         if reader is not None and set(method.needs) & set(FROZEN_SIGNALS):
             self._frozen = reader.frozen  # now, before a step moves the weights
 
-    def __call__(self, sampled: Sampled, step: int = 0) -> Scored:
-        hinted = self.read_hints(sampled)
+    def __call__(self, sampled: Sampled, step: int = 0, hinted: Hinted | None = None) -> Scored:
+        """`hinted`: what `read_hints` gave, where an engine had to ask for it before."""
+        hinted = hinted or self.read_hints(sampled)
         self.check(sampled, hinted)
         signals = {}
         if self._reader is not None:

@@ -1,0 +1,88 @@
+"""Test only: rollouts for verl by transformers, one Ray actor per replica with its own copy of the model."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections import Counter
+
+import ray
+import torch
+from verl.workers.rollout.base import BaseRollout
+from verl.workers.rollout.replica import RolloutReplica, TokenOutput
+
+
+@ray.remote(num_cpus=0)
+class HFServer:
+    def __init__(self, path, seed):
+        torch.set_num_threads(1)
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        self.model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+        self.end = AutoTokenizer.from_pretrained(path).eos_token_id
+        self.step, self.seed, self.asked = 0, seed, Counter()
+
+    @torch.no_grad()
+    def _sample(self, prompt_ids, temperature, most):
+        # Seeded by what is asked, not by the order in which rollouts ask: a resumed run draws as the first one did.
+        self.asked[tuple(prompt_ids)] += 1
+        seed = zlib.crc32(repr((self.seed, self.step, list(prompt_ids), self.asked[tuple(prompt_ids)])).encode())
+        generator = torch.Generator().manual_seed(seed)
+        cache, ids, said, logps = None, torch.tensor([list(prompt_ids)]), [], []
+        while len(said) < most and (not said or said[-1] != self.end):
+            out = self.model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
+            cache, logits = out.past_key_values, out.logits[0, -1].float()
+            logp = (logits / (temperature or 1.0)).log_softmax(-1)
+            token = int(torch.multinomial(logp.exp(), 1, generator=generator)) if temperature else int(logp.argmax())
+            said.append(token)
+            logps.append(float(logp[token]))
+            ids = torch.tensor([[token]])
+        return said, logps
+
+    async def generate(self, request_id, prompt_ids, sampling_params, **_):
+        await asyncio.sleep(0)
+        said, logps = self._sample(
+            prompt_ids, sampling_params.get("temperature", 1.0), sampling_params.get("max_tokens", 8)
+        )
+        return TokenOutput(
+            token_ids=said, log_probs=logps, stop_reason="completed", extra_fields={"global_steps": self.step}
+        )
+
+    async def load(self, weights, step):
+        unexpected = self.model.load_state_dict(dict(weights), strict=False).unexpected_keys
+        self.step, self.asked = step, Counter()
+        return unexpected
+
+    async def sleep(self, *args, **kwargs): ...
+    async def wake_up(self, *args, **kwargs): ...
+    async def abort_all_requests(self, *args, **kwargs): ...
+    async def resume_generation(self, *args, **kwargs): ...
+    async def clear_kv_cache(self, *args, **kwargs): ...
+    async def release_kv_cache(self, *args, **kwargs): ...
+    async def resume_kv_cache(self, *args, **kwargs): ...
+
+
+class HFReplica(RolloutReplica):
+    async def launch_servers(self):
+        name = f"hf_server_{self.replica_rank}"
+        server = HFServer.options(name=name).remote(self.model_config.path, self.replica_rank)
+        self.servers, self._server_handle, self._server_address = [server], server, name
+
+
+class HFAdapter(BaseRollout):
+    """In the training worker: takes the weights out of the engine and hands them to its replica."""
+
+    sleep_level = 2
+
+    def __init__(self, config, model_config, device_mesh, *args, **kwargs):
+        super().__init__(config, model_config, device_mesh)
+        self.rank = torch.distributed.get_rank()
+
+    async def resume(self, tags): ...
+    async def release(self): ...
+
+    async def update_weights(self, weights, global_steps=0, **kwargs):
+        named = [(name, weight.detach().to("cpu").clone()) for name, weight in weights]
+        unexpected = await ray.get_actor(f"hf_server_{self.rank}").load.remote(named, global_steps)
+        if unexpected:
+            raise RuntimeError(f"weights that do not fit the replica: {unexpected}")
