@@ -76,3 +76,13 @@ def test_better_is_not_said_with_a_large_p():
     assert verdict(cell, 0.0625).startswith("above, not significant, p 1.000")
     assert verdict({**cell, "p": 0.002, "p_holm": 0.01}, 0.001).startswith("better, p 0.010")
     assert verdict({**cell, "difference_interval": (-0.2, -0.1), "p_holm": 0.01}, 0.001).startswith("worse")
+
+
+def test_scaled_grpo_runs_at_its_methods_rate_and_has_a_row_of_its_own():
+    from gear_rl.compare.plan import Plan
+
+    plan = object.__new__(Plan)
+    object.__setattr__(plan, "methods", ["grpo", "rlsd", "rlsd+scaled_grpo", "rlsd+wrong_hint"])
+    assert plan.tuned_as("rlsd+scaled_grpo") == "rlsd" and plan.control_of("rlsd+scaled_grpo") is None
+    assert plan.tuned_as("rlsd+wrong_hint") == "rlsd" and plan.control_of("rlsd+wrong_hint") == ("rlsd", "wrong_hint")
+    assert plan.tuned_as("grpo") == "grpo"

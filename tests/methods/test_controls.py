@@ -134,3 +134,16 @@ def test_wrong_hint_changes_only_what_the_teacher_reads():
 def test_what_cannot_be_controlled(name, message):
     with pytest.raises(GearError, match=message):
         find_method(name)
+
+
+@pytest.mark.parametrize("name", ["high_entropy", "rlsd"])
+def test_scaled_grpo_takes_steps_of_the_methods_size_in_grpos_direction(name):
+    batch = rollouts(2)
+    scaled, method, grpo = (credit(n, batch).advantages for n in (f"{name}+scaled_grpo", name, "grpo"))
+    torch.testing.assert_close(scaled.abs().sum(), method.abs().sum())
+    assert torch.equal(scaled.sign(), grpo.sign())
+    ratio = (scaled / grpo)[grpo != 0]
+    torch.testing.assert_close(ratio, ratio[0].expand_as(ratio))
+    for kept in ("gear", "grpo", "opd"):
+        with pytest.raises(GearError, match="does not change the size"):
+            find_method(f"{kept}+scaled_grpo")

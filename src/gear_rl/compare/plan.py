@@ -61,12 +61,15 @@ class Plan:
     def tuned_as(self, method: str) -> str:
         """Whose learning rate `method` runs at: its own, but a control (`rlsd+wrong_hint`) has that of its method where both
         are compared, so that nothing differs but what the control takes away."""
-        control = self.control_of(method)
-        return control[0] if control else method
+        control, base = self.control_of(method), method.partition("+")[0]
+        return control[0] if control else base if base in self.methods else method
 
     def control_of(self, method: str) -> tuple[str, str] | None:
-        """(the method it is a control of, which control), or None. `wrong_hint` alone is GEAR's."""
+        """(the method it is a control of, which control), or None. `wrong_hint` alone is GEAR's. `scaled_grpo` has a row of
+        its own: it is a baseline, not the method with something taken away."""
         base, plus, control = method.partition("+")
+        if control == "scaled_grpo":
+            return None
         if not plus and base in CONTROLS:
             base, control = "gear", base
         return (base, control) if control and base in self.methods else None

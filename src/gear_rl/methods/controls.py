@@ -8,6 +8,10 @@ alone are GEAR's.
 rewards, given advantages, channels, and the signals made from verdicts or outcomes, row by row. Where two rollouts differ
 in length, a turn's reward goes to the turn at the same relative place (first to first, last to last), and so do a token's
 decision and span distance. Unscorable rollouts keep what they have.
+
+`scaled_grpo` keeps the method's step size and takes its credit away: A_t = s A_i, with s = Σ |A_t of the method| / Σ n_i |A_i|
+over the batch. A method that does not keep mass changes the size of the step as well as its direction; this says how much
+of its effect the size alone has. It reads the same signals, so it costs the same.
 """
 
 from __future__ import annotations
@@ -16,15 +20,16 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from gear_rl.assignment.baselines import givers_within_groups
+from gear_rl.assignment.baselines import givers_within_groups, group_advantages, wide
 from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
+from gear_rl.assignment.segments import every_token
 from gear_rl.assignment.turns import Turns
 from gear_rl.errors import GearError, unknown_name
-from gear_rl.methods.base import Method
+from gear_rl.methods.base import Method, to_credit
 from gear_rl.methods.randomness import hashed, rollout_keys
 
-CONTROLS = ("shuffled_outcomes", "wrong_hint")
+CONTROLS = ("shuffled_outcomes", "wrong_hint", "scaled_grpo")
 OUTCOMES_OF_TURNS = ("turn_reward",)
 OUTCOMES_OF_TOKENS = ("decision", "span_distance")
 """Signals that are made from verdicts or outcomes, and so tell them."""
@@ -37,7 +42,7 @@ def controlled(method: type[Method], control: str) -> type[Method]:
         raise unknown_name("control", control, CONTROLS)
     if control == "wrong_hint":
         return _with_wrong_hint(method)
-    return _with_shuffled_outcomes(method)
+    return _with_shuffled_outcomes(method) if control == "shuffled_outcomes" else _scaled_grpo(method)
 
 
 def _with_wrong_hint(method: type[Method]) -> type[Method]:
@@ -66,6 +71,26 @@ def _with_shuffled_outcomes(method: type[Method]) -> type[Method]:
 
         def assign(self, rollouts: Rollouts) -> Credit:
             return super().assign(with_shuffled_outcomes(rollouts, _SEED))
+
+    return Controlled
+
+
+def _scaled_grpo(method: type[Method]) -> type[Method]:
+    if method.preserves_mass or not method.reads_outcomes:
+        raise GearError(f"{method.name}+scaled_grpo: {method.name} does not change the size of GRPO's step.")
+
+    class Controlled(method):  # type: ignore[valid-type, misc]
+        name = f"{method.name}+scaled_grpo"
+        summary = f"GRPO with a step of the size that {method.name} takes."
+        paper = None
+        standing = "ours"
+
+        def assign(self, rollouts: Rollouts) -> Credit:
+            actions, outcome = rollouts.actions, group_advantages(rollouts)  # (B,)
+            plain = (outcome.abs() * actions.counts).sum(dtype=wide(outcome))
+            scale = super().assign(rollouts).advantages.abs().sum(dtype=wide(outcome)) / plain.clamp(min=1e-12)
+            weights = actions.valid * scale.to(rollouts.dtype)
+            return to_credit(rollouts, outcome[:, None] * weights, weights, every_token(actions))
 
     return Controlled
 
