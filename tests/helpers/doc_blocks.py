@@ -1,12 +1,12 @@
 """The fenced code blocks of a Markdown page, and how a test runs them.
 
-    ```bash                                  commands, one a line (a backslash goes on); run in the page's own folder
-    ```bash title="Not run in the tests: needs a GPU"  marked: not run, and the reader sees why
-    <!-- test: --set train.steps=2 -->       on the line before a fence: appended to each `gear` command, to keep it short
-    ```python                                run in the page's one namespace
-    ```python title="my_task.py"             also written to that file, as are json, jsonl and toml blocks with a file's name
-    ```text title="Output"                   what the block before it prints, character for character
-    ```json, ```toml                         must parse
+```bash                                  commands, one a line (a backslash goes on); run in the page's own folder
+```bash title="Not run in the tests: needs a GPU"  marked: not run, and the reader sees why
+<!-- test: --set train.steps=2 -->       on the line before a fence: appended to each `gear` command, to keep it short
+```python                                run in the page's one namespace
+```python title="my_task.py"             also written to that file, as are json, jsonl and toml blocks with a file's name
+```text title="Output"                   what the block before it prints, character for character
+```json, ```toml                         must parse
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ class PageRun:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.printed = folder, ""
-        self.module = sys.modules["documentation_page"] = types.ModuleType("documentation_page")  # classes look for theirs
+        self.module = sys.modules["documentation_page"] = types.ModuleType(
+            "documentation_page"
+        )  # classes look for theirs
         (folder / "examples").symlink_to(ROOT / "examples")
 
     def run(self, block: Block) -> None:

@@ -99,7 +99,10 @@ def divergence_agrees(device: str) -> tuple[bool, str]:
     result = self_check(device)
     worst = max(result.max_errors.values())
     why = f" (not fused: {result.fallback})" if result.fallback else ""
-    return result.passed, f"backend {result.backend}{why}; off the plain version by {worst:.1e}, limit {result.limit:.0e}"
+    return (
+        result.passed,
+        f"backend {result.backend}{why}; off the plain version by {worst:.1e}, limit {result.limit:.0e}",
+    )
 
 
 def methods_keep_invariants() -> tuple[bool, str]:

@@ -43,8 +43,10 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         raise GearError("--json is for --settings. A run's results are in its folder: evaluation.json, metrics.jsonl.")
 
+    from gear_rl.engines.ranks import check_agreement
     from gear_rl.training.config import TrainConfig
-    from gear_rl.training.progress import TerminalProgress
+    from gear_rl.training.processes import in_first, join_processes
+    from gear_rl.training.progress import NoProgress, Progress, TerminalProgress
     from gear_rl.training.run import prepare
     from gear_rl.training.run import run as train
     from gear_rl.training.run_folder import RunFolder
@@ -59,21 +61,31 @@ def run(args: argparse.Namespace) -> int:
             raise GearError(f"--resume continues the run as it was configured; leave out --{(given or ['set'])[0]}.")
         folder, stored = RunFolder.open(args.resume)
         config = TrainConfig.from_dict(stored)
-        task, model = prepare(config)
     else:
         config = TrainConfig.from_dict(_settings(args))
-        task, model = prepare(config)
-        stem = re.sub(r"[^\w.+-]+", "-", f"{Path(config.task).name}-{config.credit}-{config.seed}")
-        out = args.out or RunFolder.free_name(Path("runs"), stem)
-        folder = RunFolder.create(out, config.as_dict())
-    say = TerminalProgress()
-    say.line(f"{config.credit} on {config.task}, seed {config.seed} → {folder.path}")
+    ranks = join_processes(config.train.device)
+    values = config.as_dict()
+    flat = {f"{table}.{name}": value for table in ("task", "credit", "train") for name, value in values[table].items()}
+    where = {"model": config.model, "seed": config.seed, "--out": args.out, "--resume": args.resume}
+    check_agreement(ranks, "configurations", flat | where)
+    task, model = prepare(config, ranks.size)
     try:
-        return train(config, folder, task, model, say)
-    except (GearError, OSError):
         if args.resume is None:
-            folder.remove_if_nothing_happened()
-        raise
+            stem = re.sub(r"[^\w.+-]+", "-", f"{Path(config.task).name}-{config.credit}-{config.seed}")
+
+            def create() -> Path:
+                return RunFolder.create(args.out or RunFolder.free_name(Path("runs"), stem), values).path
+
+            folder = RunFolder(in_first(ranks, create))
+        say: Progress = TerminalProgress() if ranks.index == 0 else NoProgress()
+        among = f", {ranks.size} processes" if ranks.size > 1 else ""
+        say.line(f"{config.credit} on {config.task}, seed {config.seed}{among} → {folder.path}")
+        try:
+            return train(config, folder, task, model, say, ranks)
+        except (GearError, OSError):
+            if args.resume is None and ranks.index == 0:
+                folder.remove_if_nothing_happened()
+            raise
     finally:
         task.close()
 

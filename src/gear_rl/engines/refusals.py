@@ -10,7 +10,7 @@ from typing import Any
 
 from gear_rl.errors import GearError
 from gear_rl.methods import Method
-from gear_rl.signals.providers import ANSWER_READERS, compares_group, missing_source
+from gear_rl.signals.providers import ANSWER_READERS, missing_source, needs_group_here
 from gear_rl.signals.sources import Sources, as_text
 
 
@@ -43,12 +43,21 @@ def refuse_missing_mix(method: Method, mix_steps: int | None) -> None:
 
 
 def refuse_split_groups(method: Method, on_this_process: int, group_size: int, processes: int) -> None:
-    """Where a method compares the rollouts of a group among themselves, a process must hold whole groups."""
-    compares = any(map(compares_group, method.needs)) or method.fewest_channels or method.hint == "sibling"
-    if compares and processes > 1 and on_this_process % group_size:
+    """A signal of a plugin that compares the rollouts of a group is computed in one process, from the rollouts there."""
+    if any(map(needs_group_here, method.needs)) and processes > 1 and on_this_process % group_size:
         raise GearError(
             f"method {method.name!r} compares the {group_size} rollouts of a group, and a process holds {on_this_process}: "
             "make per_device_train_batch_size × steps_per_generation a multiple of num_generations."
+        )
+
+
+def refuse_small_dataset(dataset: Any, prompts: int, processes: int) -> None:
+    """TRL drops what does not fill a batch, and would train on nothing."""
+    if hasattr(dataset, "__len__") and len(dataset) < prompts:
+        among = f" over {processes} processes" if processes > 1 else ""
+        raise GearError(
+            f"the data has {len(dataset)} rows, and one batch takes {prompts} prompts{among}: give more rows, or fewer "
+            "prompts per step (per_device_train_batch_size, steps_per_generation, or train.prompts)."
         )
 
 

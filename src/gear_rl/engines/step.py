@@ -22,6 +22,7 @@ from torch import Tensor
 from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.engines.ranks import Alone, Ranks
+from gear_rl.engines.whole_batch import own_rollouts, whole_batch, whole_hinted
 from gear_rl.errors import GearError
 from gear_rl.methods import Method
 from gear_rl.scoring.answer_logprob import FROZEN as FROZEN_SIGNALS
@@ -31,10 +32,12 @@ from gear_rl.signals.distillation import DistillationTerm
 from gear_rl.signals.families import DIVERGENCE
 from gear_rl.signals.hinted import Hinted
 from gear_rl.signals.providers import Reader, Reading, collect, from_task
+from gear_rl.signals.reader import Among
 from gear_rl.signals.sampled import Sampled
 
 TEACHER, REFERENCE, GUARDS = "gear_teacher.safetensors", "gear_reference.safetensors", "gear_guards.json"
 FROZEN = "gear_frozen.safetensors"
+ALL = slice(None)
 CHECKED_ROLLOUTS = 16
 """Rollouts that the start-up self-check reads, at most."""
 
@@ -51,7 +54,7 @@ class Scored:
     rollouts: Rollouts
     credit: Credit
     metrics: dict[str, float]
-    """Signals, credit and guards as means over all processes, to be logged."""
+    """Signals, credit and guards over the batch of all processes, to be logged."""
 
 
 def teacher_of(
@@ -60,12 +63,16 @@ def teacher_of(
     """The teacher of `method`: what the user names, else what the method's source uses, else the live policy."""
     source = method.schedule
     return Teacher(
-        model, kind or source.teacher or "live", every or source.teacher_every or 20, decay or source.teacher_decay or 0.05
+        model,
+        kind or source.teacher or "live",
+        every or source.teacher_every or 20,
+        decay or source.teacher_decay or 0.05,
     )
 
 
 class Recorder(Protocol):
-    """Sees every scored batch: a run folder, a report, a test."""
+    """Sees every scored batch: a run folder, a report, a test. With several processes the first one calls it, with the
+    batch of all."""
 
     def __call__(self, scored: Scored, /) -> None: ...
 
@@ -101,27 +108,38 @@ class CreditStep:
             self._frozen = reader.frozen  # now, before a step moves the weights
 
     def __call__(self, sampled: Sampled, step: int = 0, hinted: Hinted | None = None) -> Scored:
-        """`hinted`: what `read_hints` gave, where an engine had to ask for it before."""
-        hinted = hinted or self.read_hints(sampled)
+        """This process's rollouts → they, with their credit. `hinted`: what `read_hints` gave, where an engine had to ask
+        for it before."""
+        if self._reader is not None:
+            self._reader.teacher.begin()  # before the first optimizer step, whether it is read by then or not
+        ranks = self.ranks
+        whole, mine = whole_batch(sampled, ranks)
+        hinted = hinted or self.read_hints(sampled, whole, mine)
         self.check(sampled, hinted)
         signals = {}
         if self._reader is not None:
             said = from_task(sampled, self.reader.sources)
-            signals = collect(Reading(self.reader, sampled, hinted, said), self.method.needs)
+            among = Among(whole, mine, ranks.rows) if ranks.size > 1 else None
+            signals = collect(Reading(self.reader, sampled, hinted, said, among), self.method.needs)
+        channels = self._channels(sampled)
         rollouts = Rollouts(
-            action_mask=sampled.action_mask,
-            rewards=sampled.rewards,
-            group_ids=sampled.group_ids,
-            advantages=sampled.advantages,
-            token_ids=sampled.token_ids,
-            signals=signals,
-            channels=self._channels(sampled),
+            action_mask=whole.action_mask,
+            rewards=whole.rewards,
+            group_ids=whole.group_ids,
+            advantages=whole.advantages,
+            token_ids=whole.token_ids,
+            signals={name: ranks.rows(signals[name]) for name in sorted(signals)} if ranks.size > 1 else signals,
+            channels={name: ranks.rows(values) for name, values in channels.items()},
         )
         credit = self.current_method(step).assign(rollouts)
-        scored = Scored(step, sampled, hinted, rollouts, credit, self._metrics(rollouts, credit, sampled, hinted))
-        if self.recorder is not None:
+        hinted_all = whole_hinted(hinted, ranks)
+        scored = Scored(step, whole, hinted_all, rollouts, credit, self._metrics(rollouts, credit, whole, hinted_all))
+        if self.recorder is not None and ranks.index == 0:
             self.recorder(scored)
-        return scored
+        if ranks.size == 1:
+            return scored
+        own = own_rollouts(rollouts, credit, mine, sampled.action_mask.shape[1])
+        return Scored(step, sampled, hinted, *own, scored.metrics)
 
     @property
     def reader(self) -> Reader:
@@ -145,8 +163,16 @@ class CreditStep:
         return type(self.method)(**{**options, "mix": left * options["mix"]})
 
     # ------------------------------------------------------------------------------------------ hints and checks
-    def read_hints(self, sampled: Sampled) -> Hinted | None:
-        return self.reader.hints.read(self.method.hint, sampled) if self.method.hint else None
+    def read_hints(self, sampled: Sampled, whole: Sampled | None = None, mine: slice = ALL) -> Hinted | None:
+        """What the teacher reads of `sampled`, which is the part `mine` of the batch `whole`; None: all of it."""
+        if self.method.hint is None:
+            return None
+        hints = self.reader.hints
+        if whole is None:
+            return hints.read(self.method.hint, sampled)
+        feedback = hints.feedback(self.method.hint, sampled)  # of this process: only it has the environments
+        feedback = [text for part in self.ranks.objects(feedback) for text in part]
+        return hints.hinted(hints.texts(self.method.hint, whole, feedback)[mine], sampled)
 
     def check(self, sampled: Sampled, hinted: Hinted | None) -> None:
         """Once, before the first step: do teacher and student read what they should, where they should?"""
@@ -195,7 +221,7 @@ class CreditStep:
             ids = dict(zip(unique, self.reader.tokenizer(unique, add_special_tokens=False)["input_ids"], strict=True))
             guarded["leak"] = copied_share(sampled.completion_ids, [ids[text] for text in hinted.texts], mask)
         values |= {f"guards/{name}": value for name, value in self.guards.watch(guarded).items()}
-        return self.ranks.means(values)
+        return values
 
     # ------------------------------------------------------------------------------------------ state
     def after_step(self, step: int) -> None:
@@ -203,10 +229,14 @@ class CreditStep:
         self.reader.teacher.after_step(step)
 
     def save(self, folder: Path) -> None:
-        """What must be in a checkpoint beside the engine's own files."""
+        """What must be in a checkpoint beside the engine's own files. All processes call it; the first one writes."""
+        writes = self.ranks.index == 0
         for name, teacher in self._stateful():
-            save_file({key: value.contiguous() for key, value in teacher.state().items()}, folder / name)
-        (folder / GUARDS).write_text(json.dumps(vars(self.guards)))
+            state = teacher.state(keep=writes)
+            if writes:
+                save_file({key: value.contiguous() for key, value in state.items()}, folder / name)
+        if writes:
+            (folder / GUARDS).write_text(json.dumps(vars(self.guards)))
 
     def load(self, folder: Path) -> None:
         if not (folder / TEACHER).exists():

@@ -8,7 +8,8 @@ What is not TRL's is in `gear_rl.engines.step`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,17 +18,20 @@ from torch import Tensor
 from transformers import TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOConfig, GRPOTrainer
+from trl.models import unwrap_model_for_generation
 
 from gear_rl.chat.hints import DEFAULT_TEMPLATE
 from gear_rl.chat.messages import Prompt
 from gear_rl.engines import refusals
+from gear_rl.engines.ranks import check_agreement, join, weighted_means
 from gear_rl.engines.step import CreditStep, Recorder, teacher_of
-from gear_rl.engines.trl_support import refuse_images, refuse_unknown_channels, refuse_unsupported
+from gear_rl.engines.trl_support import refuse_images, refuse_unknown_channels, refuse_unsupported, will_be_sharded
 from gear_rl.errors import GearError
 from gear_rl.methods import method
 from gear_rl.scoring.body import has_dropout
 from gear_rl.scoring.masking import BUDGET
 from gear_rl.scoring.scorer import Scorer
+from gear_rl.scoring.weights import Weights
 from gear_rl.signals.providers import Reader
 from gear_rl.signals.sampled import Ids, Sampled
 from gear_rl.signals.sources import FromRow, Sources, TaskKnowledge
@@ -39,8 +43,11 @@ __all__ = ["CreditGRPOTrainer", "GRPOConfig", "RolloutSampler"]
 class RolloutSampler(Protocol):
     """Samples rollouts in TRL's place, for tasks with a world of their own. `gear train` brings one."""
 
-    def sample(self, rows: list[Row], policy: Any) -> dict[str, Any]:
-        """One rollout per row: what TRL wants of a `rollout_func`."""
+    def sample(self, rows: list[Row], policy: Any, step: int = 0, first: int | None = None) -> dict[str, Any]:
+        """One rollout per row: what TRL wants of a `rollout_func`.
+
+        step: optimizer steps taken. first: the place of the first row in the batch of all processes; None: there is one.
+        """
 
     def tokenize(self, prompts: Sequence[Prompt], rows: Sequence[Row]) -> Ids:
         """Prompts as `sample` tokenises them."""
@@ -75,7 +82,7 @@ class CreditGRPOTrainer(GRPOTrainer):
         knowledge: What only your task can tell about tokens, turns and rewards.
         mask_budget: Tokens, or runs of tokens, that masking hides in each rollout; see `gear_rl.scoring.masking`.
         sampler: Samples in TRL's place, instead of `rollout_func`.
-        recorder: Called with every scored batch.
+        recorder: Called with every scored batch; with several processes in the first one, with the batch of all.
     """
 
     def __init__(
@@ -110,7 +117,7 @@ class CreditGRPOTrainer(GRPOTrainer):
             mask_budget=mask_budget,
         )
         if sampler is not None:
-            kwargs["rollout_func"] = lambda prompts, trainer: sampler.sample(self._inputs, self.policy)
+            kwargs["rollout_func"] = lambda prompts, trainer: self._play(sampler)
         bound = inspect.signature(GRPOTrainer.__init__).bind_partial(self, *args, **kwargs).arguments
         refuse_unsupported(bound.get("args"), self.method)
         refuse_images(self.method, getattr(bound.get("train_dataset"), "column_names", None) or ())
@@ -126,14 +133,18 @@ class CreditGRPOTrainer(GRPOTrainer):
         self.policy: Any = self.accelerator.unwrap_model(self.model)
         self.group_size: int = self.num_generations or 1
         refuse_unknown_channels(sources, self.reward_func_names)
+        processes = self.accelerator.num_processes
         per_process = self.args.per_device_train_batch_size * self.args.steps_per_generation  # type: ignore[attr-defined]
-        refusals.refuse_split_groups(self.method, per_process, self.group_size, self.accelerator.num_processes)
-        self.teacher = teacher_of(self.method, self.policy, teacher, teacher_every, teacher_decay)
-        scorer = Scorer(self.policy, self.temperature)
+        refusals.refuse_split_groups(self.method, per_process, self.group_size, processes)
+        refusals.refuse_small_dataset(self.train_dataset, per_process * processes // self.group_size, processes)
+        self.weights = Weights(self.policy, sharded_later=will_be_sharded(self.accelerator))
+        self.teacher = t = teacher_of(self.method, self.weights, teacher, teacher_every, teacher_decay)
+        ranks = join(self.accelerator.device)
+        settings = dict(credit=credit, credit_options=self.method.options, teacher=(t.kind, t.every, t.decay))
+        check_agreement(ranks, "settings", settings | dict(mix_steps=mix_steps, mask_budget=mask_budget))
+        scorer = Scorer(self.weights, self.temperature)
         reader = Reader(scorer, self.teacher, self._tokenizer, sources, self._tokenized, self.method.name)
-        self.credit_step = CreditStep(
-            self.method, reader, mix_steps=mix_steps, ranks=_Processes(self.accelerator), recorder=recorder
-        )
+        self.credit_step = CreditStep(self.method, reader, mix_steps=mix_steps, ranks=ranks, recorder=recorder)
         self.distillation = self.credit_step.distillation
         self.add_callback(_AfterStep(self.credit_step))
 
@@ -142,6 +153,33 @@ class CreditGRPOTrainer(GRPOTrainer):
         return self.state.global_step
 
     # ------------------------------------------------------------------------------------------ the seam
+    @contextmanager
+    def whole_policy(self) -> Iterator[Any]:
+        """Inside, the policy can be run by this process alone: sharded weights are gathered, all of them."""
+        if self.weights.layout.name == "ZeRO-3":
+            with unwrap_model_for_generation(self.model_wrapped, self.accelerator) as policy:
+                yield policy
+        else:
+            with self.weights.whole():
+                yield self.policy
+
+    def save_policy(self, folder: Path) -> None:
+        """The policy as a model folder. All processes call it; the first one writes."""
+        state = self.accelerator.get_state_dict(self.model_wrapped) if self.weights.sharded else None
+        if self.credit_step.ranks.index:
+            return
+        if state is None:
+            self.policy.save_pretrained(folder)
+        else:  # gathered, a tied weight is there twice
+            tied = getattr(self.policy, "all_tied_weights_keys", {})
+            self.policy.save_pretrained(folder, state_dict={k: v for k, v in state.items() if k not in tied})
+
+    def _play(self, sampler: RolloutSampler) -> dict[str, Any]:
+        ranks, rows = self.credit_step.ranks, self._inputs
+        first = ranks.index * len(rows) if ranks.size > 1 else None
+        with self.whole_policy() as policy:
+            return sampler.sample(rows, policy, self.state.global_step, first)
+
     def _generate(self, prompts: list) -> Any:
         # Kept as they are sampled from: an environment may have added to them.
         self._prompts = [list(p) if isinstance(p, list) else p for p in prompts]
@@ -211,7 +249,7 @@ class CreditGRPOTrainer(GRPOTrainer):
         term, metrics = distillation.loss(
             states, inputs, self.state.global_step, share / self.accelerator.num_processes
         )
-        for name, value in self.credit_step.ranks.means(metrics).items():
+        for name, value in weighted_means(self.credit_step.ranks, metrics).items():
             self._metrics["train"][name].append(value)
         return loss + term
 
@@ -228,10 +266,8 @@ class CreditGRPOTrainer(GRPOTrainer):
     # ------------------------------------------------------------------------------------------ checkpoints
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         super()._save_checkpoint(model, trial)
-        if self.args.should_save:
-            self.credit_step.save(
-                Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-            )
+        folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        self.credit_step.save(folder)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
@@ -245,23 +281,6 @@ class _AfterStep(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.step.after_step(state.global_step)
-
-
-class _Processes:
-    """`gear_rl.engines.ranks.Ranks` by accelerate."""
-
-    def __init__(self, accelerator: Any) -> None:
-        self._accelerator = accelerator
-        self.index, self.size = accelerator.process_index, accelerator.num_processes
-
-    def total(self, count: Tensor) -> Tensor:
-        return self._accelerator.gather(count.float().view(1)).sum()
-
-    def means(self, values: Mapping[str, float]) -> dict[str, float]:
-        here = torch.tensor([list(values.values())], dtype=torch.float32, device=self._accelerator.device)
-        gathered = self._accelerator.gather(here)  # (processes, values)
-        both = zip(values, gathered.mean(0).tolist(), gathered.max(0).values.tolist(), strict=True)
-        return {name: most if name.endswith("_max") else mean for name, mean, most in both}
 
 
 def _unpadded(ids: Tensor, mask: Tensor) -> Ids:

@@ -57,7 +57,9 @@ class Teachers:
             own = collect(self._reading(reader, sampled, hinted), self.needs)
             other = {}
             if misled:
-                other = collect(self._reading(reader, sampled, misled), [n for n in self.needs if n in (*SIGNALS, *ON_REQUEST)])
+                other = collect(
+                    self._reading(reader, sampled, misled), [n for n in self.needs if n in (*SIGNALS, *ON_REQUEST)]
+                )
             scored.append(Scored(name, labelled.with_signals(own, other)))
         return scored
 

@@ -15,6 +15,7 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 
 from gear_rl.errors import GearError
 from gear_rl.sampling.decoding import MOST_TOKENS, Decoder
+from gear_rl.scoring.sharded_weights import looks_sharded
 
 ROOM = 512
 """Free columns of a new static cache."""
@@ -32,7 +33,7 @@ def _is_plain(model: Any) -> bool:
     config = model.config
     kinds = getattr(config, "layer_types", None) or [getattr(config, "sliding_window", None) or "full_attention"]
     plain = set(kinds) == {"full_attention"} and config._attn_implementation == "sdpa"
-    return plain and not hasattr(model, "hf_device_map")
+    return plain and not hasattr(model, "hf_device_map") and not looks_sharded(model)
 
 
 def grouped_attention(

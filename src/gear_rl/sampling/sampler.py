@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from gear_rl.scoring.sharded_weights import looks_sharded
+
 
 class Sampler:
     """`bfloat16`: a copy of the policy in 16 bits, updated on every call. Faster than rounding the weights in every forward,
@@ -19,7 +21,7 @@ class Sampler:
     @torch.no_grad()
     def __call__(self, policy: Any) -> Any:
         """The model to sample from, with the current weights of `policy`."""
-        if self.precision == "float32":
+        if self.precision == "float32" or looks_sharded(policy):  # sharded: gathered for sampling, a copy would not fit
             return policy
         if self._copy is None:
             self._copy = copy.deepcopy(policy).eval().requires_grad_(False)

@@ -65,11 +65,12 @@ def _mean_logprobs(
     scorer: Scorer, contexts: Ids, answers: list[Answer], device: torch.device, reader: Teacher
 ) -> Tensor:
     """(N,) on the CPU: of each answer behind its context."""
-    if not contexts:
+    if not contexts and not scorer.weights.sharded:
         return torch.zeros(0)
     rows = [[*context, *answer.ids] for context, answer in zip(contexts, answers, strict=True)]
     refuse_beyond_context(scorer.model, rows, "the reference answer behind a rollout")
-    place = torch.arange(max(len(a.ids) for a in answers))
-    scored = torch.stack([(place >= a.unscored) & (place < len(a.ids)) for a in answers]).to(device)  # (N, A)
+    place = torch.arange(max((len(a.ids) for a in answers), default=1))
+    first, end = torch.tensor([[a.unscored, len(a.ids)] for a in answers], dtype=torch.long).view(-1, 2).T[:, :, None]
+    scored = ((place >= first) & (place < end)).to(device)  # (N, A)
     read = scorer.score(contexts, contexts, [a.ids for a in answers], scored, reader, ("teacher_logprob",))
     return (read["teacher_logprob"].sum(1) / scored.sum(1)).cpu()

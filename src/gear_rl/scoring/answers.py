@@ -17,6 +17,7 @@ from gear_rl.errors import GearError
 from gear_rl.models import room_of
 from gear_rl.scoring.batching import FEWEST_TOKENS, padded_batches, token_budget
 from gear_rl.scoring.body import Ids
+from gear_rl.scoring.weights import Weights
 
 
 @dataclass(frozen=True)
@@ -80,14 +81,17 @@ def refuse_beyond_context(model: Any, rows: Ids, what: str) -> None:
         raise GearError(f"{what}: {longest} tokens exceed the model's context of {limit}. Shorten the answer.")
 
 
-def batches_of(model: Any, rows: Ids, with_gradients: bool = False) -> Iterator[list[int]]:
-    """Which rows go through the model together; with gradients, every layer's states stay alive until they are used."""
+def batches_of(weights: Weights, rows: Ids, with_gradients: bool = False) -> Iterator[list[int]]:
+    """Which rows go through the model together; with gradients, every layer's states stay alive until they are used.
+    No rows: a pass for the sake of the other processes (`gear_rl.scoring.weights`)."""
+    model = weights.model
     weight = next(model.parameters())
     budget = token_budget(model.config, weight.device, weight.dtype)
     if with_gradients:
         budget = max(FEWEST_TOKENS, budget // max(1, getattr(model.config, "num_hidden_layers", 1)))
-    for batch in padded_batches([[rows]], [0] * len(rows), budget):
-        yield batch.rows
+    batches = [batch.rows for batch in padded_batches([[rows]], [0] * len(rows), budget)]
+    yield from batches
+    yield from [[]] * (weights.most(len(batches)) - len(batches))
 
 
 def over_actions(

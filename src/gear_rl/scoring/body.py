@@ -70,14 +70,19 @@ def has_dropout(model: nn.Module) -> bool:
     return layers or any(getattr(config, name, None) for name in names)
 
 
-def plain_logprobs(model: Any, prompts: Ids, completions: Ids, action_mask: Tensor, temperature: float) -> Tensor:
-    """The naive twin of all that scoring does: one sequence at a time through the whole model, full logits. (B, T)"""
+def plain_logprobs(
+    model: Any, prompts: Ids, completions: Ids, action_mask: Tensor, temperature: float, every: bool = False
+) -> Tensor:
+    """The naive twin of all that scoring does: one sequence at a time through the whole model, full logits. (B, T)
+
+    every: read empty completions too, so that processes with as many rollouts run as many passes.
+    """
     out = torch.zeros(action_mask.shape, device=action_mask.device)
     for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
-        if not completion:
+        if not completion and not every:
             continue
         ids = torch.tensor([prompt + completion], device=action_mask.device)
         logits = model(input_ids=ids).logits[0].float() / temperature
         logps = logits[:-1].log_softmax(-1).gather(1, ids[0, 1:, None])[:, 0]
-        out[i, : len(completion)] = logps[len(prompt) - 1 :]
+        out[i, : len(completion)] = logps[len(prompt) - 1 :][: len(completion)]
     return out * action_mask

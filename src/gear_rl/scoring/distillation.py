@@ -7,7 +7,6 @@ do, for a memory that does not grow with tokens × vocabulary.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ from gear_rl.errors import GearError
 from gear_rl.scoring.backends.precision import exact_products
 from gear_rl.scoring.distillation_formulas import SAMPLED, Compared, logit_gradient, plain_divergence
 from gear_rl.scoring.head import Head
+from gear_rl.scoring.weights import Weights
 
 WORKSPACE = 256 << 20
 """Bytes of one chunk's buffers. More makes fewer, larger products."""
@@ -65,10 +65,7 @@ def importance_weight(logprob: Tensor, old_logprob: Tensor, clip: float) -> Tens
 
 def trainable_head(model: Any) -> Head:
     """The head of `model` with its parameters as they train: `Head.of` is for reading, and is cut off from gradients."""
-    head = Head.of(model)
-    parameters = {p.data_ptr(): p for p in model.parameters()}
-    bias = None if head.bias is None else parameters.get(head.bias.data_ptr(), head.bias)
-    return replace(head, weight=parameters.get(head.weight.data_ptr(), head.weight), bias=bias)
+    return Weights.of(model).head(trainable=True)
 
 
 # ---------------------------------------------------------------------------------------------- in chunks

@@ -112,10 +112,11 @@ class Head:
         raise GearError(f"{argument} must be a weight (V, D), an nn.Linear or a Head, not {type(head).__name__}.")
 
     @classmethod
-    def of(cls, model: Any, vocab_size: int | None = None) -> Head:
+    def of(cls, model: Any, vocab_size: int | None = None, gather: Callable[[Tensor], Tensor] | None = None) -> Head:
         """The head of a Hugging Face causal LM, plain or PEFT-wrapped, as it stands now.
 
         `vocab_size`: number of real tokens, `len(tokenizer)`, to give padded rows probability 0; default all rows.
+        `gather`: makes a parameter that is sharded whole (`gear_rl.scoring.weights`).
         """
         if not hasattr(model, "get_output_embeddings"):
             raise GearError(f"{type(model).__name__} has no get_output_embeddings(): give Head(weight, ...) yourself.")
@@ -128,7 +129,7 @@ class Head:
         family = str(getattr(config, "model_type", ""))
         if family in _TRANSFORMED or getattr(config, "is_encoder_decoder", False):
             raise GearError(f"model family {family!r} transforms hidden states before its head: not supported.")
-        bare = _from_module(module, f"lm_head of {name}")
+        bare = _from_module(module, f"lm_head of {name}", gather)
         scale, softcap = _logit_options(config, family)
         if vocab_size is None:
             vocab_size = getattr(config, "unpadded_vocab_size", None)
@@ -162,14 +163,14 @@ class Head:
         return share
 
 
-def _from_module(module: nn.Module, argument: str) -> Head:
+def _from_module(module: nn.Module, argument: str, gather: Callable[[Tensor], Tensor] | None = None) -> Head:
     """Weight and bias of a linear module; wrappers that add to its output are refused by name."""
     kind = type(module).__name__
     if kind == "ModulesToSaveWrapper":  # PEFT, lm_head trained in full: exactly one plain module is active
         adapters = [a for a in module.active_adapters if a in module.modules_to_save]  # type: ignore[union-attr, operator]
         use_original = module.disable_adapters or not adapters
         module = module.original_module if use_original else module.modules_to_save[adapters[0]]  # type: ignore[assignment, index]
-        return _from_module(module, argument)
+        return _from_module(module, argument, gather)
     if hasattr(module, "base_layer") or kind == "TrainableTokensWrapper" or hasattr(module, "lora_A"):
         raise GearError(
             f"{argument} is adapted ({kind}): its logits are not W h alone. Leave lm_head out of target_modules, train "
@@ -178,19 +179,23 @@ def _from_module(module: nn.Module, argument: str) -> Head:
     weight = getattr(module, "weight", None)
     if not isinstance(weight, Tensor):
         raise GearError(f"{argument} is a {kind} without a weight: give its weight (V, D), an nn.Linear or a Head.")
-    if type(weight).__name__ == "DTensor":
+    if gather is None and type(weight).__name__ == "DTensor":
         raise GearError(
-            f"{argument} is sharded (DTensor): gather it (weight.full_tensor()), or keep the shards and use "
-            "gear_rl.scoring.vocab_parallel."
+            f"{argument} is sharded (DTensor): read it with gear_rl.scoring.weights.Weights(model).head(), or keep the "
+            "shards and use gear_rl.scoring.vocab_parallel."
         )
-    if hasattr(weight, "ds_id") and weight.numel() == 0:
-        raise GearError(f"{argument} is partitioned (DeepSpeed ZeRO-3): read it in deepspeed.zero.GatheredParameters.")
+    if gather is None and hasattr(weight, "ds_id") and weight.numel() == 0:
+        raise GearError(
+            f"{argument} is partitioned (DeepSpeed ZeRO-3): read it with gear_rl.scoring.weights.Weights(model).head()."
+        )
     if weight.device.type == "meta":
         raise GearError(f"{argument} is on the meta device: it has no values yet. Load the model first.")
     if not isinstance(module, nn.Linear | nn.Embedding):
         raise GearError(f"{argument} is a {kind}, not an nn.Linear: give Head(weight, ...) if W h + b is all it does.")
     bias = getattr(module, "bias", None)
-    return Head(weight.detach(), None if bias is None else bias.detach())
+    if gather is None:
+        return Head(weight.detach(), None if bias is None else bias.detach())
+    return Head(gather(weight), None if bias is None else gather(bias))
 
 
 def _logit_options(config: Any, family: str) -> tuple[float, float | None]:

@@ -14,17 +14,17 @@ is hidden exactly once either way; nothing is interpolated or left at 0.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gear_rl.errors import GearError
 from gear_rl.scoring.answers import AnswerReading, batches_of, mean_states, over_actions, refuse_beyond_context
-from gear_rl.scoring.body import body_of, evaluating
+from gear_rl.scoring.body import evaluating
 from gear_rl.scoring.divergence import token_divergence
 from gear_rl.scoring.head import Head
 from gear_rl.scoring.padding import padded
+from gear_rl.scoring.weights import Weights
 
 BUDGET = 64
 
@@ -40,7 +40,7 @@ class _Row:
 
 
 def masking_divergence(
-    model: Any,
+    model: nn.Module | Weights,
     readings: list[AnswerReading | None],
     action_mask: Tensor,
     temperature: float = 1.0,
@@ -54,9 +54,10 @@ def masking_divergence(
         if reading is not None:
             spoken = action_mask[i, : reading.cut].nonzero()[:, 0].tolist()
             rows += [_Row(i, reading, run) for run in [[], *runs_of(spoken, budget)]]  # nothing hidden: the first
-    refuse_beyond_context(model, [row.reading.ids for row in rows], "a rollout with its answer")
-    with evaluating(model):
-        divergence = _divergences(Head.of(model), rows, _states(model, rows, action_mask.device), temperature)
+    weights = Weights.of(model)
+    refuse_beyond_context(weights.model, [row.reading.ids for row in rows], "a rollout with its answer")
+    with evaluating(weights.model):
+        divergence = _divergences(weights.head(), rows, _states(weights, rows, action_mask.device), temperature)
     found = {i: torch.zeros(action_mask.shape[1], device=action_mask.device) for i in {row.rollout for row in rows}}
     for row, value in divergence:
         found[row.rollout][row.hidden] = value
@@ -69,11 +70,14 @@ def runs_of(tokens: list[int], budget: int) -> list[list[int]]:
     return [tokens[len(tokens) * r // count : len(tokens) * (r + 1) // count] for r in range(count)]
 
 
-def _states(model: Any, rows: list[_Row], device: torch.device) -> list[Tensor]:
+def _states(weights: Weights, rows: list[_Row], device: torch.device) -> list[Tensor]:
     """The states that predict the answer's tokens: (A, D) for each row."""
-    body, states = body_of(model), [torch.empty(0)] * len(rows)
+    body, states = weights.body, [torch.empty(0)] * len(rows)
     sequences = [row.reading.ids for row in rows]
-    for batch in batches_of(model, sequences):
+    for batch in batches_of(weights, sequences):
+        if not batch:
+            body.idle(device)
+            continue
         ids = padded([sequences[b] for b in batch], device=device)
         seen = torch.ones_like(ids)
         for n, b in enumerate(batch):

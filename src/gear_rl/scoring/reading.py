@@ -18,6 +18,7 @@ from gear_rl.scoring.body import Ids, rounds
 from gear_rl.scoring.packed_attention import CannotPack, packed_attention
 from gear_rl.scoring.packing import KeptPrompts, Packed
 from gear_rl.scoring.padding import padded
+from gear_rl.scoring.weights import Body
 
 _PLAIN_LAYERS = {"full_attention", "sliding_attention"}
 
@@ -65,6 +66,8 @@ def _read_packed(
             hidden = body(input_ids=ids, position_ids=positions, use_cache=False).last_hidden_state
     else:  # nothing is left to read: the ends of kept prompts predict all there is
         assert kept is not None and kept.ends is not None
+        if isinstance(body, Body) and body.sharded:
+            body.idle(asked.ids.device)  # this is a pass of the others
         hidden = kept.ends[None, :0]
     states = packed.states(hidden)
     return packed, [states[place] for place in places]

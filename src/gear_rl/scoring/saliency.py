@@ -17,19 +17,21 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from gear_rl.scoring.answers import AnswerReading, batches_of, mean_states, over_actions, refuse_beyond_context
-from gear_rl.scoring.body import body_of, evaluating
+from gear_rl.scoring.answers import Answer, AnswerReading, batches_of, mean_states, over_actions, refuse_beyond_context
+from gear_rl.scoring.body import evaluating
 from gear_rl.scoring.distillation import distillation_divergence
 from gear_rl.scoring.distillation_formulas import Compared
 from gear_rl.scoring.head import Head
 from gear_rl.scoring.padding import padded
+from gear_rl.scoring.weights import Weights
 
 NOISE = 1e-3
 """Standard deviation of the noise on an embedding, absolute; OAR's."""
+_IDLE = AnswerReading([0], [0], 1, Answer([0]))  # read for the sake of other processes, forwards and backwards
 _HEAD_ROWS = 64  # answer tokens whose logits exist at a time
 
 Readings = list[AnswerReading | None]
@@ -39,7 +41,9 @@ Loss = Callable[[Any, Head, Tensor, Tensor, list[AnswerReading]], Tensor]
 neither do their gradients."""
 
 
-def noise_saliency(model: Any, readings: Readings, action_mask: Tensor, temperature: float = 1.0) -> Tensor:
+def noise_saliency(
+    model: nn.Module | Weights, readings: Readings, action_mask: Tensor, temperature: float = 1.0
+) -> Tensor:
     """OAR-G's score, "saliency_grad": (B, T), at least 0, and 0 where masked."""
 
     def loss(body: Any, head: Head, noisy: Tensor, clean: Tensor, members: list[AnswerReading]) -> Tensor:
@@ -56,7 +60,9 @@ def noise_saliency(model: Any, readings: Readings, action_mask: Tensor, temperat
     return over_actions(readings, action_mask, scores)
 
 
-def answer_saliency(model: Any, readings: Readings, action_mask: Tensor, temperature: float = 1.0) -> Tensor:
+def answer_saliency(
+    model: nn.Module | Weights, readings: Readings, action_mask: Tensor, temperature: float = 1.0
+) -> Tensor:
     """GRAIL's score: (B, T), at least 0, and 0 where masked and behind the answer. `readings`: own answers in place."""
 
     def loss(body: Any, head: Head, embedded: Tensor, _: Tensor, members: list[AnswerReading]) -> Tensor:
@@ -73,7 +79,7 @@ def answer_saliency(model: Any, readings: Readings, action_mask: Tensor, tempera
 
 
 def _products(
-    model: Any,
+    model: nn.Module | Weights,
     readings: Readings,
     device: torch.device,
     loss: Loss,
@@ -82,17 +88,18 @@ def _products(
     """Rollout → ∂loss/∂e ⊙ e at each position of its reading: (width, D), float32. `noise` is added to e beforehand."""
     numbered = [(i, reading) for i, reading in enumerate(readings) if reading is not None]
     rows = [reading.ids for _, reading in numbered]
-    refuse_beyond_context(model, rows, "a rollout with its answer")
-    body, found = body_of(model), dict[int, Tensor]()
-    with evaluating(model), torch.enable_grad():
-        head = Head.of(model)
-        for batch in batches_of(model, rows, with_gradients=True):
-            members = [numbered[b][1] for b in batch]
-            clean = body.get_input_embeddings()(padded([rows[b] for b in batch], device=device)).detach()
+    weights = Weights.of(model)
+    refuse_beyond_context(weights.model, rows, "a rollout with its answer")
+    body, found = weights.body, dict[int, Tensor]()
+    with evaluating(weights.model), torch.enable_grad():
+        head = weights.head()
+        for batch in batches_of(weights, rows, with_gradients=True):
+            members = [numbered[b][1] for b in batch] or [_IDLE]
+            clean = body.embedded(padded([member.ids for member in members], device=device)).detach()
             embedded = (clean.clone() if noise is None else clean + noise(clean, members)).requires_grad_()
             (gradient,) = torch.autograd.grad(loss(body, head, embedded, clean, members), [embedded])
             product = gradient.float() * embedded.detach().float()  # (n, width, D)
-            found |= {numbered[b][0]: row for b, row in zip(batch, product, strict=True)}
+            found |= {numbered[b][0]: row for b, row in zip(batch, product[: len(batch)], strict=True)}
     return found
 
 

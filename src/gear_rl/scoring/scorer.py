@@ -30,6 +30,7 @@ from gear_rl.scoring.head import Head
 from gear_rl.scoring.packing import KeptPrompts
 from gear_rl.scoring.reading import Asked, read_packed, read_padded, why_not_packed
 from gear_rl.scoring.teacher import Teacher
+from gear_rl.scoring.weights import Weights
 
 SIGNALS = ("reverse_kl", "entropy", "student_logprob", "teacher_logprob")
 ON_REQUEST = ("forward_kl",)
@@ -60,18 +61,19 @@ class Scorer:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: nn.Module | Weights,
         temperature: float = 1.0,
         token_budget: int | None = None,
         share_prompts: bool | None = None,
     ) -> None:
         if token_budget is not None and token_budget < 1:
             raise GearError(f"token_budget must be at least 1 token, not {token_budget}.")
-        self.model, self.temperature = unwrapped(model), temperature
+        self.weights = model if isinstance(model, Weights) else Weights(unwrapped(model))
+        self.model, self.temperature = self.weights.model, temperature
         self.token_budget, self.share_prompts = token_budget, share_prompts
         self.against_sharing: str | None = None
         """why this model's prompts cannot be shared, once that was looked into"""
-        self._body = body_of(self.model)
+        self._body = self.weights.body
         self._proven = False
         self._norms: list[nn.Module] | None = None
 
@@ -126,16 +128,21 @@ class Scorer:
         names = [name for name in (*SIGNALS, *extra) if _LOOKS_AT[name] <= sides_given]
         signals = {name: torch.zeros(mask.shape, device=ids.device) for name in names}
         if self._norms is None:
-            self._norms = provable_norms(self._body) if ids.is_cuda else []
+            self._norms = provable_norms(body_of(self.model)) if ids.is_cuda and not self.weights.sharded else []
         with evaluating(self.model), fused(self._norms):
             heads: dict[str, Head] = {}
             for sides in passes:
                 with self._weights_of(
                     sides[0], teacher
                 ):  # a head keeps the tensors it was made from after the swap back
-                    heads |= dict.fromkeys(sides, Head.of(self.model))
+                    heads |= dict.fromkeys(sides, self.weights.head())
             packed, batches = self._batches([[prompts[side] for side in sides] for sides in passes], counts)
-            for batch in batches:
+            for batch in self._with_idle(batches):
+                if batch is None:  # another process has more to read
+                    for sides in passes:
+                        with self._weights_of(sides[0], teacher):
+                            self._body.idle(ids.device)
+                    continue
                 rows = torch.tensor(batch.rows)
                 asked = Asked.of(ids[rows.to(ids.device)], mask[rows])
                 at = rows.to(ids.device)[asked.rollout] * mask.shape[1] + asked.token
@@ -177,18 +184,26 @@ class Scorer:
             return True, packed_batches(passes, counts, budget)
         return False, padded_batches(passes, counts, budget)
 
+    def _with_idle(self, batches: Iterable[Batch]) -> Iterable[Batch | None]:
+        """`batches`, and None for each one more that another process has, where all must run the same number of passes."""
+        if not self.weights.sharded:
+            return batches
+        mine = list(batches)
+        return [*mine, *[None] * (self.weights.most(len(mine)) - len(mine))]
+
     def _may_share(self, alone: int, shared: int, device: torch.device) -> bool:
         """Whether to share prompts: `alone` tokens to read without, `shared` with it."""
-        if self.share_prompts is False or (self.share_prompts is None and shared > (1 - LEAST_SAVED) * alone):
+        worth = self.share_prompts or shared <= (1 - LEAST_SAVED) * alone
+        if self.share_prompts is False or not (worth or self.weights.sharded):
             return False
-        kind = type(self._body).__name__
-        if not self._proven:
+        kind = type(self.model).__name__
+        if not self._proven:  # with sharded weights, by all processes together, whether it is worth it here or not
             self.against_sharing, self._proven = why_not_packed(self._body, device), True
             if self.against_sharing is not None and self.share_prompts is None:
                 log.warning("scoring reads every rollout with its own prompt: %s, %s.", kind, self.against_sharing)
         if self.against_sharing is not None and self.share_prompts:
             raise GearError(f"share_prompts=True, but {kind} cannot share prompts: {self.against_sharing}.")
-        return self.against_sharing is None
+        return worth and self.against_sharing is None
 
     def self_check(
         self, prompts: Ids, hinted_prompts: Ids, completions: Ids, action_mask: Tensor, teacher: Teacher
@@ -205,9 +220,12 @@ class Scorer:
         same = self._score(unhinted, completions, action_mask, live, merge=False)
         hinted = self._score({"student": prompts, "teacher": hinted_prompts}, completions, action_mask, teacher)
         with evaluating(self.model):
-            plain_student = plain_logprobs(self.model, prompts, completions, action_mask, self.temperature)
+            every = self.weights.sharded
+            plain_student = plain_logprobs(self.model, prompts, completions, action_mask, self.temperature, every)
             with teacher.in_place():
-                plain_teacher = plain_logprobs(self.model, hinted_prompts, completions, action_mask, self.temperature)
+                plain_teacher = plain_logprobs(
+                    self.model, hinted_prompts, completions, action_mask, self.temperature, every
+                )
         n = action_mask.sum().clamp(min=1)
         for what, left, right in (
             ("the teacher with an empty hint and the student", same["teacher_logprob"], same["student_logprob"]),

@@ -36,7 +36,11 @@ def span_distance(
     scorer: Scorer, prompts: Ids, completions: Ids, action_mask: Tensor, rewards: Tensor, group_ids: Tensor
 ) -> Tensor:
     """(B, T), at least 0; 1 where there is nothing to compare with, and 0 where masked. rewards, group_ids (B,)."""
-    states = states_after(scorer, prompts, completions, action_mask)  # (N, D)
+    return distances(states_after(scorer, prompts, completions, action_mask), action_mask, rewards, group_ids)
+
+
+def distances(states: Tensor, action_mask: Tensor, rewards: Tensor, group_ids: Tensor) -> Tensor:
+    """As `span_distance`, from the states (N, D) after the N action tokens of whole groups."""
     rollout = action_mask.nonzero()[:, 0].to(states.device)  # (N,)
     weight = torch.ones(len(rollout), device=states.device)
     above, below = (side.to(states.device) for side in sides(rewards, group_ids))

@@ -30,7 +30,10 @@ def states_before(
     with evaluating(scorer.model), teacher.in_place() if teacher is not None else nullcontext():
         packed, batches = scorer._batches([[prompts]], counts)
         kept = KeptPrompts()
-        for batch in batches:
+        for batch in scorer._with_idle(batches):
+            if batch is None:
+                scorer._body.idle(ids.device)
+                continue
             kept = KeptPrompts() if batch.first else kept
             rows = torch.tensor(batch.rows)
             asked = Asked.of(ids[rows.to(ids.device)], mask[rows])
@@ -40,8 +43,8 @@ def states_before(
                 states = read.new_empty(int(mask.sum()), read.shape[1])
             states[place[rows.to(ids.device)[asked.rollout], asked.token]] = read
     if states is None:  # nothing is asked for
-        weight = scorer._body.get_input_embeddings().weight
-        return weight.new_empty(0, weight.shape[1])
+        embeddings = scorer._body.get_input_embeddings()
+        return torch.empty(0, embeddings.embedding_dim, dtype=embeddings.weight.dtype, device=ids.device)
     return states
 
 

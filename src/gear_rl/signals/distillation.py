@@ -27,7 +27,6 @@ from gear_rl.scoring.body import body_of
 from gear_rl.scoring.distillation import distillation_divergence, importance_weight, trainable_head
 from gear_rl.scoring.distillation_formulas import Compared
 from gear_rl.scoring.divergence import token_divergence
-from gear_rl.scoring.head import Head
 from gear_rl.scoring.scorer import Scorer
 from gear_rl.scoring.states import states_before
 from gear_rl.scoring.teacher import Teacher
@@ -48,7 +47,7 @@ class DistillationTerm:
         }
         self.reference: Teacher | None = None
         if d.reference_coefficient:
-            self.reference = teacher if teacher.kind == "base" else Teacher(scorer.model, "base")
+            self.reference = teacher if teacher.kind == "base" else Teacher(scorer.weights, "base")
 
     # ------------------------------------------------------------------------------------------ per generation batch
     def prepare(self, sampled: Sampled, hinted: Hinted, step: int, total: Callable[[Tensor], Tensor]) -> dict[str, Any]:
@@ -65,7 +64,7 @@ class DistillationTerm:
         }
         weight = next(self.scorer.model.parameters())
         width = self.scorer.model.get_input_embeddings().embedding_dim
-        if 2 * int(actions.sum()) * width * weight.element_size() <= KEPT_BYTES:
+        if 2 * self.scorer.weights.most(int(actions.sum())) * width * weight.element_size() <= KEPT_BYTES:
             readers = self._readers(carried["gear_prompts"], carried["gear_hinted"])
             for name, (reader, prompts, _) in readers.items():
                 mask = distilled if name == "teacher" else actions
@@ -86,9 +85,12 @@ class DistillationTerm:
 
     def loss(
         self, forwards: list[Tensor], inputs: dict[str, Any], step: int, share: float
-    ) -> tuple[Tensor, dict[str, float]]:
-        """The term, and the mean divergences to log. `share`: how much of the generation batch's tokens, over all
-        processes, one optimizer step of this process has: TRL adds up over micro-batches and averages over processes."""
+    ) -> tuple[Tensor, dict[str, tuple[float, float]]]:
+        """The term, and the mean divergences to log with the number of their tokens.
+
+        share: how much of the generation batch's tokens, over all processes, one optimizer step of this process has: TRL
+        adds up over micro-batches and averages over processes.
+        """
         if len(forwards) != 1:
             raise GearError(
                 f"the engine ran the policy's body {len(forwards)} times for one loss; distillation expects once."
@@ -98,7 +100,7 @@ class DistillationTerm:
             actions = actions & inputs["tool_mask"].bool()
         first = inputs["prompt_ids"].shape[1] - 1  # the state before the first token of the completion
         states = forwards[0][:, first : first + actions.shape[1]]  # (B, T, D)
-        term, metrics = states.new_zeros((), dtype=torch.float32), dict[str, float]()
+        term, metrics = states.new_zeros((), dtype=torch.float32), dict[str, tuple[float, float]]()
         readers = self._readers(inputs["gear_prompts"], inputs["gear_hinted"])
         for name, (reader, prompts, coefficient) in readers.items():
             mask, tokens = actions, inputs["gear_actions"]
@@ -110,10 +112,10 @@ class DistillationTerm:
                 self._read(reader, prompts, inputs["completion_ids"], mask) if kept is None else torch.cat(list(kept))
             )
             with reader.in_place():
-                head = Head.of(self.scorer.model)  # keeps the tensors it was made from after the swap back
+                head = self.scorer.weights.head()
             divergence = distillation_divergence(
                 states[mask],
-                trainable_head(self.scorer.model),
+                trainable_head(self.scorer.weights),
                 theirs,
                 head,
                 self.compared[name],
@@ -122,15 +124,18 @@ class DistillationTerm:
             )
             weighted = divergence * self._importance(states, inputs, mask) if name == "teacher" else divergence
             term = term + coefficient * weighted.sum() / (tokens * share).clamp(min=1.0)
-            metrics[f"distillation/{name}"] = float(divergence.detach().mean()) if len(divergence) else 0.0
+            mean = float(divergence.detach().mean()) if len(divergence) else 0.0
+            metrics[f"distillation/{name}"] = mean, float(len(divergence))
         return term, metrics
 
     def _importance(self, states: Tensor, inputs: dict[str, Any], mask: Tensor) -> Tensor | float:
         """ι of the tokens in `mask`, (N,), or 1."""
         clip, old = self.distillation.importance_clip, inputs.get("old_per_token_logps")
-        if clip is None or old is None or not mask.any():
+        if clip is None or old is None:
             return 1.0
-        head = Head.of(self.scorer.model)
+        head = self.scorer.weights.head()  # by all processes, where it is sharded
+        if not mask.any():
+            return 1.0
         hidden = states[mask].detach().to(head.weight.dtype)
         now = token_divergence(
             hidden, hidden, head, inputs["completion_ids"][mask], temperature=self.scorer.temperature

@@ -10,7 +10,8 @@ from torch import Tensor
 from gear_rl.scoring import answer_logprob, scorer
 from gear_rl.scoring.masking import masking_divergence
 from gear_rl.scoring.saliency import answer_saliency, noise_saliency
-from gear_rl.scoring.span_distance import span_distance
+from gear_rl.scoring.span_distance import distances
+from gear_rl.scoring.states import states_after
 from gear_rl.signals.hint_texts import wrong_hint_texts
 from gear_rl.signals.own_answer import answer_box, answers_in_place, own_answers, own_readings
 from gear_rl.signals.reader import Reading
@@ -50,13 +51,14 @@ def _wrong_teachers(reading: Reading, teacher: Tensor) -> Tensor:
     """log of the mean over a rollout's wrong hints of their teachers' probabilities → (B, T). A rollout without any gets
     the teacher's own word (B, T) back, so that a contrast of the two is 0 (CEPO's code; its paper takes the student)."""
     reader, sampled = reading.reader, reading.sampled
-    texts = wrong_hint_texts(reader.sources, sampled, reader.tokenizer, reader.method)
+    whole, mine = (reading.among.whole, reading.among.mine) if reading.among else (sampled, slice(None))
+    texts = wrong_hint_texts(reader.sources, whole, reader.tokenizer, reader.method)[mine]
     rollout = [i for i, wrong in enumerate(texts) for _ in wrong]
     out = teacher.clone()
-    if not rollout:
+    if not rollout and not reader.scorer.weights.sharded:  # of sharded weights, other processes may have some to read
         return out
     prompts = reader.hints.with_texts([text for wrong in texts for text in wrong], sampled, rollout)
-    pick = torch.tensor(rollout, device=sampled.action_mask.device)
+    pick = torch.tensor(rollout, dtype=torch.long, device=sampled.action_mask.device)
     scored = reader.scorer.score(
         prompts, prompts, sampled.token_ids[pick], sampled.action_mask[pick], reader.teacher, ("teacher_logprob",)
     )["teacher_logprob"]
@@ -96,12 +98,14 @@ def reference_answer(reading: Reading, wanted: list[str]) -> dict[str, Tensor]:
 def saliency(reading: Reading, wanted: list[str]) -> dict[str, Tensor]:
     reader, actions = reading.reader, reading.sampled.action_mask
     readings = answers_in_place(reading)
-    model, temperature = reader.scorer.model, reader.scorer.temperature
+    weights, temperature = reader.scorer.weights, reader.scorer.temperature
     signals = {}
     if "saliency_mask" in wanted:
-        signals["saliency_mask"] = masking_divergence(model, readings, actions, temperature, reader.sources.mask_budget)
+        signals["saliency_mask"] = masking_divergence(
+            weights, readings, actions, temperature, reader.sources.mask_budget
+        )
     if "saliency_grad" in wanted:
-        signals["saliency_grad"] = noise_saliency(model, readings, actions, temperature)
+        signals["saliency_grad"] = noise_saliency(weights, readings, actions, temperature)
     return signals
 
 
@@ -112,16 +116,20 @@ def own_answer(reading: Reading, wanted: list[str]) -> dict[str, Tensor]:
     signals = {"answer_box": answer_box(answers, actions)}
     if "answer_saliency" in wanted:
         readings = own_readings(reading, answers)
-        signals["answer_saliency"] = answer_saliency(reader.scorer.model, readings, actions, reader.scorer.temperature)
+        signals["answer_saliency"] = answer_saliency(
+            reader.scorer.weights, readings, actions, reader.scorer.temperature
+        )
     return signals
 
 
 def spans(reading: Reading, wanted: list[str]) -> dict[str, Tensor]:
-    s = reading.sampled
-    distance = span_distance(
-        reading.reader.scorer, s.prompt_ids, s.completion_ids, s.action_mask, s.rewards, s.group_ids
-    )
-    return {"span_distance": distance}
+    s, among = reading.sampled, reading.among
+    states = states_after(reading.reader.scorer, s.prompt_ids, s.completion_ids, s.action_mask)  # (N, D)
+    if among is None:
+        return {"span_distance": distances(states, s.action_mask, s.rewards, s.group_ids)}
+    whole = among.whole
+    distance = distances(among.gather(states), whole.action_mask, whole.rewards, whole.group_ids)
+    return {"span_distance": distance[among.mine, : s.action_mask.shape[1]]}
 
 
 def tool_call(reading: Reading, wanted: list[str]) -> dict[str, Tensor]:

@@ -20,11 +20,13 @@ MOST_STATE_TOKENS = 256
 """Tokens of each part of a final state, the last ones; ours."""
 
 
-def hint_texts(kind: str, sources: Sources, sampled: Sampled, tokenizer: Any, method: str) -> list[str]:
+def hint_texts(
+    kind: str, sources: Sources, sampled: Sampled, tokenizer: Any, method: str, feedback: Sequence[str | None]
+) -> list[str]:
     """One text per rollout; "" where there is nothing to read, which leaves the teacher's prompt as the student's.
 
     kind: "own", "other", "sibling" or "feedback" (`gear_rl.methods.Method.hint`), or "final_state". `method`: its name, for
-    messages.
+    messages. `feedback`: what the environment said about each rollout, where `kind` uses it.
     """
     if kind == "final_state":
         return _final_states(sources, sampled, tokenizer)
@@ -33,7 +35,6 @@ def hint_texts(kind: str, sources: Sources, sampled: Sampled, tokenizer: Any, me
         assert given is not None
         texts = [text_of(given, row, i, "ground truth for its hint", method) for i, row in enumerate(sampled.rows)]
         return texts if kind == "own" or given is sources.wrong_hint else other_hints(texts)
-    feedback = _feedback(sources, sampled)
     if kind == "feedback":
         return [text or "" for text in feedback]
     texts = []
@@ -118,7 +119,7 @@ def other_hints(hints: Sequence[str]) -> list[str]:
     return [following[hint] for hint in hints]
 
 
-def _feedback(sources: Sources, sampled: Sampled) -> list[str | None]:
+def feedback_of(sources: Sources, sampled: Sampled) -> list[str | None]:
     said = list(sources.knowledge.feedback(sampled))
     if len(said) != len(sampled) or not all(text is None or isinstance(text, str) for text in said):
         raise GearError(f"feedback must give a text or None for each of {len(sampled)} rollouts.")

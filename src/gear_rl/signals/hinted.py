@@ -10,7 +10,7 @@ from gear_rl.chat.hints import hinted_prompt
 from gear_rl.chat.messages import Prompt
 from gear_rl.errors import GearError
 from gear_rl.models import room_of
-from gear_rl.signals.hint_texts import hint_texts
+from gear_rl.signals.hint_texts import feedback_of, hint_texts
 from gear_rl.signals.sampled import Ids, Sampled
 from gear_rl.signals.sources import Sources
 from gear_rl.tasks.base import Row
@@ -38,7 +38,17 @@ class HintReader:
 
     def read(self, kind: str, sampled: Sampled) -> Hinted:
         """`kind`: see `hint_texts`. Longer than the model's context is an error that names the rollout."""
-        texts = hint_texts(kind, self.sources, sampled, self.tokenizer, self.method)
+        return self.hinted(self.texts(kind, sampled, self.feedback(kind, sampled)), sampled)
+
+    def feedback(self, kind: str, sampled: Sampled) -> list[str | None]:
+        """What the environment said about each rollout, where hints of this kind use it."""
+        return feedback_of(self.sources, sampled) if kind in ("sibling", "feedback") else [None] * len(sampled)
+
+    def texts(self, kind: str, sampled: Sampled, feedback: Sequence[str | None]) -> list[str]:
+        """One text per rollout. `sampled`: the batch of all processes, where there are several."""
+        return hint_texts(kind, self.sources, sampled, self.tokenizer, self.method, feedback)
+
+    def hinted(self, texts: list[str], sampled: Sampled) -> Hinted:
         return Hinted(texts, self.with_texts(texts, sampled), [i for i, text in enumerate(texts) if not text])
 
     def with_texts(self, texts: Sequence[str], sampled: Sampled, rollouts: Sequence[int] | None = None) -> Ids:

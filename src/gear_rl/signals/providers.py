@@ -67,3 +67,9 @@ def compares_group(name: str) -> bool:
     return known is not None and (
         known.scope == "group" or name in ("turn_reward", "anchor_state", "request_ids", *REFERENCE_ANSWER)
     )
+
+
+def needs_group_here(name: str) -> bool:
+    """Whether one process must hold whole groups: a plugin's signal that compares rollouts. Ours gather what they need."""
+    known = find_signal(name)
+    return known is not None and known.scope == "group" and known.compute is not None

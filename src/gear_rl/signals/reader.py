@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -42,7 +43,7 @@ class Reader:
     @cached_property
     def frozen(self) -> Teacher:
         """The weights as they are when this is first asked for. A step that trains asks before its first update."""
-        return self.teacher if self.teacher.kind == "base" else Teacher(self.scorer.model, "base")
+        return self.teacher if self.teacher.kind == "base" else Teacher(self.scorer.weights, "base")
 
     def answer(self, row: dict, i: int) -> Answer:
         """The reference answer of rollout i, tokenised."""
@@ -60,6 +61,17 @@ class Reader:
 
 
 @dataclass(frozen=True)
+class Among:
+    """The batch of all processes, for signals that compare rollouts."""
+
+    whole: Sampled
+    mine: slice
+    """This process's rollouts in it."""
+    gather: Callable[[Tensor], Tensor]
+    """This process's rows (n, …) → those of all processes."""
+
+
+@dataclass(frozen=True)
 class Reading:
     """One batch, about to be read."""
 
@@ -69,6 +81,8 @@ class Reading:
     """What the method's teacher reads; None: it has no teacher."""
     from_task: dict[str, Tensor]
     """Signals that the task has said, each (B, T)."""
+    among: Among | None = None
+    """None: `sampled` is all there is."""
 
 
 def from_task(sampled: Sampled, sources: Sources) -> dict[str, Tensor]:

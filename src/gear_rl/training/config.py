@@ -40,6 +40,9 @@ class TrainOptions:
     kl: float = option(0.0, at_least=0)
     """β of the KL term towards the starting policy (TRL's `beta`). Above 0, each step reads its rollouts once more with the
     starting weights, which are kept in memory."""
+    seeded_sampling: bool = option(False)
+    """Give every rollout random numbers of its own, by seed, step and place in the batch. With several processes it is always
+    so, and they sample what one process with this option samples."""
     temperature: float = option(1.0, above=0)
     """Of sampling and scoring."""
     loss_type: str = option("dapo", choices=LOSS_TYPES)

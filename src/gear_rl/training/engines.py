@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Any, Protocol
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
 from gear_rl import plugins
 from gear_rl.errors import GearError, unknown_name
@@ -33,6 +35,17 @@ class Trainer(Protocol):
 
     def train(self, resume_from_checkpoint: str | None = None) -> Any:
         """Until the last step, or until it is interrupted."""
+
+
+@runtime_checkable
+class ParallelTrainer(Protocol):
+    """A trainer that may run in several processes. All of them call both."""
+
+    def whole_policy(self) -> AbstractContextManager[Any]:
+        """Inside, this process can run the policy alone."""
+
+    def save_policy(self, folder: Path) -> None:
+        """As a model folder, written by the first process."""
 
 
 BuildTrainer = Callable[[TrainConfig, RunFolder, Task, Any, Any, RecordWriter, Progress], Trainer]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,15 +20,25 @@ from gear_rl.tasks.base import Row, Task, Verdict, tools_of
 class TaskSampler:
     """Plays a task's episodes with the policy, and keeps the verdicts on the batch sampled last."""
 
-    def __init__(self, task: Task, tokenizer: Any, temperature: float, precision: str) -> None:
+    def __init__(
+        self, task: Task, tokenizer: Any, temperature: float, precision: str, seed: int = 0, seeded: bool = False
+    ) -> None:
+        """seeded: random numbers of its own for every rollout, by `seed`, step and place in the batch. With several
+        processes always: they then sample what one process would."""
         self.task, self.tokenizer, self.temperature = task, tokenizer, temperature
+        self.seed, self.seeded = seed, seeded
         self.verdicts: Sequence[Verdict] = ()
         self._replies, self._policy = Replies(tokenizer), Sampler(precision)
 
-    def sample(self, rows: list[Row], policy: Any) -> dict[str, Any]:
+    def sample(self, rows: list[Row], policy: Any, step: int = 0, first: int | None = None) -> dict[str, Any]:
+        rngs = None
+        if first is not None or self.seeded:
+            places = range(first or 0, (first or 0) + len(rows))
+            rngs = [random.Random(f"{self.seed}-{step}-{place}") for place in places]
         played = play(
-            self._policy(policy), self.tokenizer, self.task, rows, temperature=self.temperature, replies=self._replies
-        )
+            self._policy(policy), self.tokenizer, self.task, rows, temperature=self.temperature, rngs=rngs,
+            replies=self._replies,
+        )  # fmt: skip
         self.verdicts = judge_all(self.tokenizer, self.task, rows, played)
         return {
             "prompt_ids": [p.prompt_ids for p in played],

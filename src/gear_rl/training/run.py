@@ -7,8 +7,12 @@ import platform
 import shutil
 import signal
 import time
+from contextlib import nullcontext
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
+from gear_rl.engines.ranks import Alone, Ranks
+from gear_rl.engines.refusals import refuse_small_dataset
 from gear_rl.errors import GearError, unknown_name
 from gear_rl.files import write_json
 from gear_rl.methods import method
@@ -18,14 +22,16 @@ from gear_rl.signals.sources import as_text
 from gear_rl.tasks import Task, make_task
 from gear_rl.tasks.base import check_rows
 from gear_rl.training.config import TrainConfig
+from gear_rl.training.processes import in_first, is_lost_process, rollouts_here
 from gear_rl.training.progress import Progress
 from gear_rl.training.run_folder import RunFolder
 
 
-def prepare(config: TrainConfig) -> tuple[Task, str]:
+def prepare(config: TrainConfig, processes: int = 1) -> tuple[Task, str]:
     """Everything that can be refused is refused here, before a model is loaded or a folder made."""
-    from gear_rl.training.engines import find_engine
+    from gear_rl.training.engines import ENGINES, find_engine
 
+    rollouts_here(config.train, processes)
     task = make_task(config.task, **config.task_options)
     chosen = method(config.credit, **config.credit_options)
     model = config.model or task.default_model()
@@ -34,9 +40,12 @@ def prepare(config: TrainConfig) -> tuple[Task, str]:
     if chosen.hint == "other" and config.train.prompts < 2:
         raise GearError(f"{config.credit} needs at least two prompts a step (train.prompts).")
     find_engine(config.train.engine)
+    if processes > 1 and config.train.engine not in ENGINES:
+        raise GearError(f"train.engine={config.train.engine} runs in one process, and this is one of {processes}.")
     choose_device(config.train.device)
     _check_tracker(config.train.report_to)
     rows = check_rows(task.rows("train", config.train.steps * config.train.prompts, config.seed), "train")
+    refuse_small_dataset(rows, config.train.prompts, processes)
     for i, row in enumerate(rows):
         if chosen.hint in ("own", "other") and not as_text(row.get("hint")).strip():
             raise GearError(
@@ -58,39 +67,49 @@ def versions() -> dict[str, str]:
     return found
 
 
-def run(config: TrainConfig, folder: RunFolder, task: Task, model_path: str, say: Progress) -> int:
+def run(
+    config: TrainConfig, folder: RunFolder, task: Task, model_path: str, say: Progress, ranks: Ranks | None = None
+) -> int:
     """Train, or resume training. `say` shows what happens. Returns the exit code."""
     from gear_rl.evaluation.evaluate import evaluate_model
     from gear_rl.records.record import RecordWriter
     from gear_rl.sampling.sampler import Sampler
-    from gear_rl.training.engines import find_engine
+    from gear_rl.training.engines import ParallelTrainer, find_engine
 
     options = config.train
+    ranks = ranks or Alone()
+    writes = ranks.index == 0
     device = choose_device(options.device)
-    checkpoint = folder.last_complete_checkpoint()
+    checkpoint = in_first(ranks, folder.last_complete_checkpoint)
     step = int(checkpoint.name.rsplit("-", 1)[1]) if checkpoint else 0
-    done = json.loads(folder.evaluation.read_text()) if folder.evaluation.exists() else {}
+    done = in_first(ranks, lambda: json.loads(folder.evaluation.read_text()) if folder.evaluation.exists() else {})
     if "after" in done:
         say.line(f"{folder.path} is finished already.")
         say.summary(done, folder)
         return 0
-    write_json(folder.versions, versions())
-    folder.cut_metrics_after(step)
+    in_first(ranks, lambda: _refuse_other_processes(folder, ranks.size, resumes=checkpoint is not None))
     model, tokenizer = load_model(model_path, device)
     test_rows = task.rows("test", options.eval_rows)
-    if "before" not in done:
-        say.line(f"evaluating on {len(test_rows)} unseen problems …")
-        done["before"] = evaluate_model(Sampler(options.precision)(model), tokenizer, task, test_rows, say=say.line)
-        write_json(folder.evaluation, done)
-    header = {
-        "task": config.task,
-        "model": config.model or "embedded",
-        "method": config.credit,
-        "options": config.credit_options,
-    }
-    writer = RecordWriter(folder.rollouts, header)
-    writer.truncate_after(step - 1)  # rollouts of step s were sampled before step s was taken
-    trainer = find_engine(options.engine)(config, folder, task, model, tokenizer, writer, say)
+    writer = None
+    if writes:
+        write_json(folder.versions, versions() | {"processes": str(ranks.size)})
+        folder.cut_metrics_after(step)
+        if "before" not in done:
+            say.line(f"evaluating on {len(test_rows)} unseen problems …")
+            untrained = Sampler(options.precision)(model)
+            done["before"] = evaluate_model(untrained, tokenizer, task, test_rows, say=say.line)
+            write_json(folder.evaluation, done)
+        header = {
+            "task": config.task,
+            "model": config.model or "embedded",
+            "method": config.credit,
+            "options": config.credit_options,
+        }
+        writer = RecordWriter(folder.rollouts, header)
+        writer.truncate_after(step - 1)  # rollouts of step s were sampled before step s was taken
+    ranks.wait()
+    build: Any = find_engine(options.engine)
+    trainer = build(config, folder, task, model, tokenizer, writer, say, *([ranks] if ranks.size > 1 else []))
     began, interrupt = time.time(), signal.getsignal(signal.SIGINT)
     try:
         with say.progress(options.steps, step):
@@ -102,27 +121,53 @@ def run(config: TrainConfig, folder: RunFolder, task: Task, model_path: str, say
                 f"a checkpoint could not be written: {str(error).splitlines()[0]}. The one before it is whole. "
                 f"Free some space, then: gear train --resume {folder.path}"
             ) from error
+        if ranks.size > 1 and is_lost_process(error):
+            raise GearError(
+                f"another process of this run died, so process {ranks.index} stopped ({str(error).splitlines()[0][:200]}). "
+                f"Checkpoints are whole. Resume with {ranks.size} processes: gear train --resume {folder.path}"
+            ) from error
         raise
     finally:
         signal.signal(signal.SIGINT, interrupt)
     if trainer.steps_taken < options.steps:
-        say.line(
-            f"interrupted after step {trainer.steps_taken}; saved. Go on with: gear train --resume {folder.path}"
-        )
+        say.line(f"interrupted after step {trainer.steps_taken}; saved. Go on with: gear train --resume {folder.path}")
         return 130
     say.line(f"trained {options.steps - step} steps in {time.time() - began:.0f} s")
-    trained = Sampler(options.precision)(trainer.policy)
-    done["after"] = evaluate_model(trained, tokenizer, task, test_rows, say=say.line)
+    parallel = trainer if isinstance(trainer, ParallelTrainer) else None
+    with parallel.whole_policy() if parallel else nullcontext(trainer.policy) as policy:
+        if writes:
+            trained = Sampler(options.precision)(policy)
+            done["after"] = evaluate_model(trained, tokenizer, task, test_rows, say=say.line)
+        ranks.wait()
     scratch = folder.path / "model.tmp"
-    shutil.rmtree(scratch, ignore_errors=True)
-    trainer.policy.save_pretrained(scratch)
-    tokenizer.save_pretrained(scratch)
-    if folder.model.exists():  # killed before it had written its evaluation
-        shutil.rmtree(folder.model)
-    scratch.replace(folder.model)
-    write_json(folder.evaluation, done)
-    say.summary(done, folder)
+    if writes:
+        shutil.rmtree(scratch, ignore_errors=True)
+    ranks.wait()
+    if parallel:
+        parallel.save_policy(scratch)
+    else:
+        trainer.policy.save_pretrained(scratch)
+    if writes:
+        tokenizer.save_pretrained(scratch)
+        if folder.model.exists():  # killed before it had written its evaluation
+            shutil.rmtree(folder.model)
+        scratch.replace(folder.model)
+        write_json(folder.evaluation, done)
+        say.summary(done, folder)
+    ranks.wait()
     return 0
+
+
+def _refuse_other_processes(folder: RunFolder, processes: int, resumes: bool) -> None:
+    """Each process has random states and shards of its own in a checkpoint."""
+    if not (resumes and folder.versions.exists()):
+        return
+    before = int(json.loads(folder.versions.read_text()).get("processes", 1))
+    if before != processes:
+        raise GearError(
+            f"{folder.path} was trained by {before} process{'es' * (before > 1)}, and this is {processes}: resume with as "
+            "many, or the run would not continue exactly."
+        )
 
 
 def _check_tracker(name: str) -> None:

@@ -12,12 +12,14 @@ import torch
 from datasets import Dataset
 from transformers import PrinterCallback
 
+from gear_rl.engines.ranks import Alone, Ranks
 from gear_rl.engines.trl import CreditGRPOTrainer, GRPOConfig
 from gear_rl.methods import method
 from gear_rl.records.record import RecordWriter
 from gear_rl.signals.from_verdicts import VerdictKnowledge
 from gear_rl.tasks import Task
 from gear_rl.training.config import TrainConfig
+from gear_rl.training.processes import rollouts_here
 from gear_rl.training.progress import Progress
 from gear_rl.training.rollouts import RunRecorder, TaskSampler
 from gear_rl.training.run_callback import RunCallback
@@ -25,21 +27,29 @@ from gear_rl.training.run_folder import RunFolder
 
 
 def build_trainer(
-    config: TrainConfig, folder: RunFolder, task: Task, model: Any, tokenizer: Any, writer: RecordWriter, say: Progress
+    config: TrainConfig,
+    folder: RunFolder,
+    task: Task,
+    model: Any,
+    tokenizer: Any,
+    writer: RecordWriter | None,
+    say: Progress,
+    ranks: Ranks | None = None,
 ) -> CreditGRPOTrainer:
-    """The trainer that `gear train` runs: TRL's, with the settings of `config`."""
+    """The trainer that `gear train` runs: TRL's, with the settings of `config`. `writer`: None where another process writes."""
     options = config.train
     on_cpu = model.device.type == "cpu"
     if on_cpu and model.num_parameters() < 5_000_000:
         torch.set_num_threads(1)  # measured: twice as fast as two threads at this size
     longest = task.max_turns * (task.max_turn_tokens + 8)
-    part = options.rollouts_per_pass or options.prompts * options.generations
+    ranks = ranks or Alone()
+    here, part = rollouts_here(options, ranks.size)
     dr_grpo = config.credit == "dr_grpo"
     arguments = GRPOConfig(
         output_dir=str(folder.checkpoints),
         max_steps=options.steps,
         per_device_train_batch_size=part,
-        gradient_accumulation_steps=options.prompts * options.generations // part,
+        gradient_accumulation_steps=here // part,
         num_generations=options.generations,
         learning_rate=options.learning_rate,
         lr_scheduler_type=options.schedule,
@@ -65,7 +75,7 @@ def build_trainer(
 
     chosen = method(config.credit, **config.credit_options)
     rows = task.rows("train", options.steps * options.prompts, config.seed)
-    sampler = TaskSampler(task, tokenizer, options.temperature, options.precision)
+    sampler = TaskSampler(task, tokenizer, options.temperature, options.precision, config.seed, options.seeded_sampling)
 
     def reward(**given: Any) -> list[float]:  # a function: TRL names metrics after it
         return sampler.reward(**given)
@@ -89,8 +99,8 @@ def build_trainer(
         answer_prefix=task.answer_prefix,
         knowledge=VerdictKnowledge(task, rows[0], chosen, tokenizer),
         mask_budget=options.mask_budget,
-        recorder=RunRecorder(writer, tokenizer, options.record_every),
-        callbacks=[RunCallback(folder, say)],
+        recorder=None if writer is None else RunRecorder(writer, tokenizer, options.record_every),
+        callbacks=[RunCallback(folder, say, ranks)],
     )
     # A tied head is not in a checkpoint, and every resume would warn of it; checkpoints are proven whole before (run_folder).
     logging.getLogger("transformers.trainer").addFilter(lambda said: "missing keys" not in said.getMessage())

@@ -21,6 +21,7 @@ class ReadByWorkers:
 
     def __init__(self, model_config: Any, method: str) -> None:
         self.model, self.method = SimpleNamespace(config=model_config), method
+        self.weights = SimpleNamespace(sharded=False)
 
     def score(
         self, *batch: Any, needs: Iterable[str] | None = None, known: Mapping[str, Tensor] | None = None

@@ -90,7 +90,11 @@ def judge(order: Order, completion: str) -> Verdict:
     for step, turn in enumerate(turns):
         states.append(step * len(GAUGE) + gauge)
         labels, called, right = [0] * len(turn), [0] * len(turn), False
-        words, spanned, request = turn[:-1] if turn[-1] == END else turn, [0] * len(turn), min(step, len(order.jobs)) + 1
+        words, spanned, request = (
+            turn[:-1] if turn[-1] == END else turn,
+            [0] * len(turn),
+            min(step, len(order.jobs)) + 1,
+        )
         call = tool_call(words) if turn[-1] == END else None
         if call is not None:
             tool, part = call
