@@ -39,7 +39,7 @@ nightly: $(READY)
 	  $(BIN)/gear train --credit $$m --out runs/nightly/$$m; done
 
 # verl on Ray has an environment of its own (1.9 GB) and runs on a CPU. On two cores each of its five starts takes one to three
-# minutes, a step about two seconds: twenty minutes with ARGS=, less with ARGS='--steps 30'. Not part of `make test`.
+# minutes, a step about two seconds; the whole takes twenty minutes, less with ARGS='--steps 30'. Not part of `make test`.
 VERL_VENV := .venv-verl
 VERL_READY := $(VERL_VENV)/.ready
 verl-smoke: $(VERL_READY) verl-quick
