@@ -38,7 +38,8 @@ nightly: $(READY)
 	set -e; for m in $$($(BIN)/gear methods --json | $(BIN)/python -c 'import json,sys; print(*[m["name"] for m in json.load(sys.stdin)])'); do \
 	  $(BIN)/gear train --credit $$m --out runs/nightly/$$m; done
 
-# verl on Ray has an environment of its own (1.9 GB) and runs on a CPU: a hundred steps, about ten minutes on two cores.
+# verl on Ray has an environment of its own (1.9 GB) and runs on a CPU. On two cores each of its five starts takes one to three
+# minutes, a step about two seconds; the whole takes twenty minutes, less with ARGS='--steps 30'. Not part of `make test`.
 VERL_VENV := .venv-verl
 VERL_READY := $(VERL_VENV)/.ready
 verl-smoke: $(VERL_READY) verl-quick

@@ -1,9 +1,9 @@
 """verl from end to end on a CPU-only Ray cluster, by verl's own entry point: `make verl-smoke`.
 
-    python tests/verl/smoke.py [--steps 100] [--workers 1] [--out FOLDER]
+    python tests/verl/smoke.py [--steps 200] [--workers 1] [--out FOLDER]
 
 1. GEAR: killed (SIGKILL of every process) after its first checkpoint, resumed by the same command, trained to the end. Every
-   step is recorded once, steps done again after the kill sample the same tokens, and from 60 steps on mean reward rises.
+   step is recorded once, steps done again after the kill sample the same tokens, and from 150 steps on mean reward rises.
 2. GRPO for two steps.
 3. What a user can get wrong: one line, exit code 2, no traceback.
 """
@@ -29,7 +29,7 @@ from verl_command import command, environment, write_data  # noqa: E402
 from gear_rl.records.record import RecordedRollout, open_record  # noqa: E402
 
 MARK = "GEAR_SMOKE_RUN"
-RISING_FROM, SLOWEST = 60, 900
+RISING_FROM, SLOWEST = 150, 900
 """Steps from which reward must rise; seconds that a run may go without a new step."""
 
 
@@ -164,7 +164,7 @@ def bad_input(folder: Path) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--out", type=Path, help="keep data, records, logs and checkpoints here")
     parser.add_argument("--only", choices=("gear", "grpo", "bad_input"))

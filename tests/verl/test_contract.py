@@ -137,3 +137,21 @@ def test_the_entry_point_can_be_called_with_a_configuration():
     from verl.trainer.main_ppo import main
 
     assert parameters(main.__wrapped__) == ["config"]
+
+
+def test_the_configuration_lies_where_it_is_looked_for():
+    from gear_rl.engines.verl.__main__ import compose
+
+    config = compose(["trainer.v1.trainer_mode=gear", "+gear.credit=grpo"])
+    assert config.gear.credit == "grpo" and config.algorithm.adv_estimator is not None
+    for option in (
+        "rollout.n",
+        "actor.strategy",
+        "actor.fsdp_config",
+        "model.path",
+        "rollout.agent.default_agent_loop",
+    ):
+        place = config.actor_rollout_ref
+        for part in option.split("."):
+            assert part in place, option
+            place = place[part]

@@ -6,10 +6,12 @@ hint column that is not there, a Ray cluster that does not answer.
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 import socket
 import sys
+from pathlib import Path
 from typing import Any
 
 from gear_rl.engines.verl.versions import check_version
@@ -43,11 +45,19 @@ def compose(overrides: list[str]) -> Any:
     from hydra.errors import HydraException
 
     try:
-        with hydra.initialize_config_module("verl.trainer.config", version_base=None):
+        with hydra.initialize_config_dir(str(_configs()), version_base=None):
             return hydra.compose("ppo_trainer", overrides)
     except HydraException as error:
         said = " ".join(str(error).split())
         raise GearError(f"verl's configuration: {said} A new option needs a +, as in +gear.credit=gear.") from None
+
+
+def _configs() -> Path:
+    """verl's configuration files, found without importing verl, which takes long."""
+    spec = importlib.util.find_spec("verl")
+    if spec is None or spec.origin is None:
+        raise GearError("the installed verl has no files: reinstall it.")
+    return Path(spec.origin).parent / "trainer" / "config"
 
 
 def check(config: Any) -> None:
