@@ -70,6 +70,16 @@ def test_hovering_explains_a_token_and_leaving_ends_it(browse, page, record):
     assert not panel.is_displayed()
 
 
+def test_a_pressed_button_stays_readable_under_the_pointer(browse, page):
+    shown = browse(page)
+    button = shown.one('.choice button[aria-pressed="true"]')
+    shown.hover(button)
+    colour, background = shown.js(
+        "const s = getComputedStyle(arguments[0]); return [s.color, s.backgroundColor]", button
+    )
+    assert shown.js("return arguments[0].matches(':hover')", button) and colour != background
+
+
 def test_the_keyboard_walks_tokens_and_segments(browse, page):
     shown = browse(page)
     shown.js("document.querySelector('.card[data-filled] .t').focus()")

@@ -345,3 +345,14 @@ def test_a_reward_is_a_finite_number(reward):
 def test_rows_without_a_prompt_are_refused(rows, says):
     with pytest.raises(GearError, match=says):
         check_rows(rows, "train")
+
+
+@pytest.mark.parametrize(("problems", "held"), [(1, 0), (2, 1), (7, 1), (20, 2), (100, 10)])
+def test_a_tenth_is_held_out_of_small_files_too(tmp_path, problems, held):
+    file = tmp_path / "problems.jsonl"
+    lines = [json.dumps({"prompt": f"What is {i} + 0?", "answer": str(i)}) for i in range(problems)]
+    file.write_text("\n".join([*lines, lines[0]]))  # one stands there twice, and stays on one side
+    task = make_task(str(file))
+    test = {row["answer"] for row in task.rows("test", None)} if held else set()
+    train = {row["answer"] for row in task.rows("train", None)}
+    assert len(test) == held and not train & test and len(train | test) == problems

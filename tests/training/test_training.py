@@ -7,6 +7,7 @@ import json
 import math
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -109,6 +110,28 @@ def test_killed_at_random_points_and_resumed_exactly(uninterrupted, tmp_path):
 
 
 @pytest.mark.slow
+def test_killed_between_the_model_and_its_evaluation(uninterrupted, tmp_path):
+    """The model is in its place, the evaluation that ends the run is not: it is resumed, and ends with the same weights."""
+    run = tmp_path / "run"
+    shutil.copytree(uninterrupted[0], run)
+    done = json.loads((run / "evaluation.json").read_text())
+    after = done.pop("after")
+    (run / "evaluation.json").write_text(json.dumps(done))
+    (run / "model.tmp").mkdir()  # a second kill, while saving
+    resumed = gear("train", "--resume", str(run))
+    assert resumed.returncode == 0, resumed.stderr
+    assert json.loads((run / "evaluation.json").read_text())["after"] == after
+    assert (run / "model" / "model.safetensors").read_bytes() == (
+        uninterrupted[0] / "model" / "model.safetensors"
+    ).read_bytes()
+
+
+def test_a_start_that_fails_leaves_no_folder(tmp_path, capsys):
+    out = tmp_path / "run"
+    assert main(["train", *SMALL, "--model", str(tmp_path / "nothing"), "--out", str(out)]) == 2
+    assert "no model could be loaded" in capsys.readouterr().err and not out.exists()
+
+
 def test_interrupt_saves_and_says_how_to_go_on(tmp_path):
     run = tmp_path / "run"
     command = [*GEAR, "train", *SMALL, "--set", "train.steps=5000", "--credit", "grpo", "--out", str(run)]
