@@ -16,13 +16,16 @@ from gear_rl.methods import METHODS, method
 from gear_rl.scoring.teacher import KINDS
 
 AT_ONCE = 12
+EVERY_TEACHER = ("gear", "rlsd", "opsd", "sdpo", "sdpg")
+"""Methods that run with every kind of teacher; the others with one kind after the other."""
 
 
 def cases() -> list[dict]:
     found = []
     for name in [*METHODS, "rlsd+shuffled_outcomes", "opsd+wrong_hint"]:
         arguments = {"loss_type": "dr_grpo", "scale_rewards": "none"} if name == "dr_grpo" else {}
-        for kind in KINDS if method(name).hint else (None,):
+        kinds = KINDS if name in EVERY_TEACHER else (KINDS[len(found) % len(KINDS)],)
+        for kind in kinds if method(name).hint else (None,):
             found.append({"name": f"{name}-{kind or 'none'}", "credit": name, "teacher": kind, **arguments})
     return found
 

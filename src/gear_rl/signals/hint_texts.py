@@ -21,12 +21,17 @@ MOST_STATE_TOKENS = 256
 
 
 def hint_texts(
-    kind: str, sources: Sources, sampled: Sampled, tokenizer: Any, method: str, feedback: Sequence[str | None]
+    kind: str,
+    sources: Sources,
+    sampled: Sampled,
+    tokenizer: Any,
+    method: str,
+    feedback: Sequence[str | None] | None = None,
 ) -> list[str]:
     """One text per rollout; "" where there is nothing to read, which leaves the teacher's prompt as the student's.
 
     kind: "own", "other", "sibling" or "feedback" (`gear_rl.methods.Method.hint`), or "final_state". `method`: its name, for
-    messages. `feedback`: what the environment said about each rollout, where `kind` uses it.
+    messages. `feedback`: what the environment said about each rollout, where the caller has asked for it already.
     """
     if kind == "final_state":
         return _final_states(sources, sampled, tokenizer)
@@ -35,6 +40,7 @@ def hint_texts(
         assert given is not None
         texts = [text_of(given, row, i, "ground truth for its hint", method) for i, row in enumerate(sampled.rows)]
         return texts if kind == "own" or given is sources.wrong_hint else other_hints(texts)
+    feedback = feedback_of(sources, sampled) if feedback is None else feedback
     if kind == "feedback":
         return [text or "" for text in feedback]
     texts = []

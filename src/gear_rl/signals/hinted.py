@@ -38,13 +38,13 @@ class HintReader:
 
     def read(self, kind: str, sampled: Sampled) -> Hinted:
         """`kind`: see `hint_texts`. Longer than the model's context is an error that names the rollout."""
-        return self.hinted(self.texts(kind, sampled, self.feedback(kind, sampled)), sampled)
+        return self.hinted(self.texts(kind, sampled), sampled)
 
     def feedback(self, kind: str, sampled: Sampled) -> list[str | None]:
         """What the environment said about each rollout, where hints of this kind use it."""
         return feedback_of(self.sources, sampled) if kind in ("sibling", "feedback") else [None] * len(sampled)
 
-    def texts(self, kind: str, sampled: Sampled, feedback: Sequence[str | None]) -> list[str]:
+    def texts(self, kind: str, sampled: Sampled, feedback: Sequence[str | None] | None = None) -> list[str]:
         """One text per rollout. `sampled`: the batch of all processes, where there are several."""
         return hint_texts(kind, self.sources, sampled, self.tokenizer, self.method, feedback)
 
