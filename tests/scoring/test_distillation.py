@@ -228,4 +228,4 @@ def test_on_a_gpu_in_16_bits(compared, options):
     exact, got = results
     torch.testing.assert_close(got[0], exact[0], rtol=1e-3, atol=2e-4)
     for one, two in zip(got[1:], exact[1:], strict=True):
-        assert (one - two).norm() < 1e-2 * two.norm()
+        assert (one - two).norm() <= 1e-2 * two.norm()  # 0 where the cap holds every token
