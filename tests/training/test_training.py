@@ -171,7 +171,7 @@ def test_a_damaged_checkpoint_is_stepped_over(uninterrupted, tmp_path):
         (["--set", "train.device=meta:x"], "device 'meta:x'"),
         (["--set", "train.report_to=tensorbord"], "Did you mean 'tensorboard'"),
         (["--set", "train.kl=-1"], "train.kl=-1: must be a number, at least 0"),
-        (["--set", "train.mix_steps=0"], "train.mix_steps=0: must be a whole number, at least 1"),
+        (["--set", "train.mix_steps=-1"], "train.mix_steps=-1: must be a whole number, at least 0"),
         (["--set", "train.mix_steps=abc"], "train.mix_steps='abc'"),
         (["--set", "train.teacher_every=0"], "train.teacher_every=0"),
         (["--set", "train.teacher_decay=7"], "above 0 and at most 1"),
