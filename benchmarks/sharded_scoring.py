@@ -2,9 +2,10 @@
 
 One process is rank 0 of several that do not exist. Its weights are cut by `fully_shard`, layer by layer, and every forward
 gathers them again through FSDP2's own hooks and streams. Only the transfer is simulated: the shard is copied into the
-place of each rank's, again and again, until that takes as long as the link would. The copies use the GPU's own memory,
-so they slow the layer that is computed meanwhile at least as much as a transfer would. The values are meaningless (every
-shard is the first), the work is not: that sharded and whole weights give the same signals is tested on two real processes.
+place of each rank's, and the stream then waits as long as the link would still take. The copy writes what a transfer
+would write; a real one also keeps a few multiprocessors busy while it lasts, which this does not show. The values are
+meaningless (every shard is the first), the work is not: that sharded and whole weights give the same signals is tested on
+two real processes.
 """
 
 from __future__ import annotations
@@ -25,25 +26,35 @@ from gear_rl.scoring.scorer import Scorer
 from gear_rl.scoring.teacher import Teacher
 from gear_rl.scoring.weights import Weights
 
-LINKS = {"NVLink, 360 GB/s": 360e9, "400 Gbit/s network, 45 GB/s": 45e9}
-"""What an all-gather brings into a GPU: within a node, and between nodes."""
+LINKS = {"no link at all": math.inf, "NVLink, 360 GB/s": 360e9, "400 Gbit/s network, 45 GB/s": 45e9}
+"""Bytes/s that an all-gather brings into a GPU: a node's other GPUs, other nodes. The first is what FSDP2 costs itself."""
 REPEATS = 7
 
 
 class CopiedShards:
     """Stands in for FSDP2's all-gather."""
 
-    def __init__(self, shards: int, times: float) -> None:
-        self.shards, self.times = shards, times
-        """times: how many times longer than one copy the link takes"""
+    def __init__(self, shards: int, device: torch.device) -> None:
+        self.shards, self.on_gpu, self.link = shards, device.type == "cuda", math.inf
+        self.copied = math.inf  # bytes/s of the copy itself
+        self.cycles = 0.0  # of the GPU's clock, per second
+        if self.on_gpu:
+            self.cycles = 1e8 / min(_seconds(lambda: torch.cuda._sleep(10**8), device) for _ in range(3))
+            out = torch.empty(2**28, dtype=torch.uint8, device=device)
+            self.copied = 2**28 / min(
+                _seconds(lambda: self(out, out[: 2**28 // shards], None), device) for _ in range(9)
+            )
 
     def allocate(self, size: Any, *, dtype: torch.dtype, device: torch.device) -> Tensor:
         return torch.empty(*size, dtype=dtype, device=device)
 
     def __call__(self, output_tensor: Tensor, input_tensor: Tensor, group: Any, async_op: bool = False) -> None:
         mine = input_tensor.clone()  # it lies in the output
-        for _ in range(math.ceil(self.times)):
-            output_tensor.view(self.shards, -1).copy_(mine.expand(self.shards, -1))
+        output_tensor.view(self.shards, -1).copy_(mine.expand(self.shards, -1))
+        size = output_tensor.numel() * output_tensor.element_size()
+        left = size * (self.shards - 1) / self.shards / self.link - size / self.copied
+        if self.on_gpu and left > 0:
+            torch.cuda._sleep(int(left * self.cycles))
 
     def whole(self, weight: Any) -> Tensor:
         """In the place of `DTensor.full_tensor`, for the head."""
@@ -73,16 +84,14 @@ def compare(size: Size, device: torch.device, shards: int) -> dict[str, Any]:
     if not dist.is_initialized():
         dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=shards)
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    gather = CopiedShards(shards, 1.0)
+    gather = CopiedShards(shards, device)
     models = {
         "whole": Weights(random_model(size.shape, device, dtype)),
         "sharded": sharded(size, device, dtype, gather),
     }
     score = {name: _scoring(weights, size, device) for name, weights in models.items()}
-    copies = _bytes_per_second(gather, device)
-    out: dict[str, Any] = {"shards": shards, "copy_bytes_per_second": copies, "links": {}}
-    for link, rate in LINKS.items():
-        gather.times = max(1.0, copies / rate * (shards - 1) / shards) if device.type == "cuda" else 1.0
+    out: dict[str, Any] = {"shards": shards, "links": {}}
+    for link, gather.link in LINKS.items():
         times: dict[str, list[float]] = {name: [] for name in score}
         for i in range(REPEATS + 2):
             for name, run in score.items():  # in turns
@@ -92,7 +101,7 @@ def compare(size: Size, device: torch.device, shards: int) -> dict[str, Any]:
         medians = {name: 1e3 * statistics.median(taken) for name, taken in times.items()}
         ratios = sorted(a / b for a, b in zip(times["sharded"], times["whole"], strict=True))
         ratio = statistics.median(ratios)
-        out["links"][link] = {"ms": medians, "ratio": ratio, "ratios": ratios, "copies": math.ceil(gather.times)}
+        out["links"][link] = {"ms": medians, "ratio": ratio, "ratios": ratios}
         print(
             f"{size.shape.name}, {size.rollouts} rollouts, {shards} shards, simulated, {link}: scoring of whole weights "
             f"{medians['whole']:.1f} ms, sharded {medians['sharded']:.1f} ms, {ratio:.3f} "
@@ -111,13 +120,6 @@ def _scoring(weights: Weights, size: Size, device: torch.device) -> Any:
     mask = torch.ones_like(ids, dtype=torch.bool)
     scorer, teacher = Scorer(weights), Teacher(weights)
     return lambda: scorer.score(own, hinted, ids, mask, teacher)
-
-
-def _bytes_per_second(gather: CopiedShards, device: torch.device) -> float:
-    shard = torch.zeros(2**24 // gather.shards, device=device)
-    out = torch.empty(shard.numel() * gather.shards, device=device)
-    taken = [_seconds(lambda: gather(out, shard, None), device) for _ in range(20)]
-    return 4 * out.numel() / statistics.median(taken)
 
 
 def _seconds(run: Any, device: torch.device) -> float:

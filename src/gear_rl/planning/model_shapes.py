@@ -122,7 +122,7 @@ def _from_dimensions(text: str) -> ModelShape:
         else:
             given[key] = int(value)
     given = {"kv_heads": given.get("heads"), "vocab": 151_936, "tied": True, **given}
-    if "head_dim" not in given and given.get("hidden") and given.get("heads"):
+    if "head_dim" not in given and "hidden" in given and given.get("heads"):
         given["head_dim"] = given["hidden"] // given["heads"]
     if missing := [name for name in numbers if given.get(name) is None]:
         raise GearError(f"the model's dimensions lack {', '.join(missing)}.")
