@@ -85,7 +85,7 @@ def credit_step(name: str, trainer: Any) -> CreditStep:
     return CreditStep(of, reader)
 
 
-def measure(size: Any, methods: list[str], device: torch.device, options: argparse.Namespace) -> dict[str, Any]:
+def measure(size: Any, methods: list[str], device: torch.device, options: argparse.Namespace) -> list[dict[str, Any]]:
     """Trains, and gives what every step took: its kind, method, seconds, parts and peak memory."""
     steps = schedule(methods, options)
     with tempfile.TemporaryDirectory() as folder:
@@ -98,7 +98,8 @@ def measure(size: Any, methods: list[str], device: torch.device, options: argpar
             kept[name] = clock.allocated() - before  # a teacher with weights of its own keeps them from step to step
         parts = Parts(trainer, rollouts, credit_steps, kept, steps, clock)
         trainer.train()
-        return {"steps": parts.done}
+        parts.close()
+        return parts.done
 
 
 def summary(size: Any, methods: list[str], done: list[dict[str, Any]]) -> dict[str, Any]:
@@ -175,11 +176,12 @@ def main() -> None:
             results[name] = compare(SIZES[name], device, options.shards)
         else:
             methods = list(dict.fromkeys([BASELINE, *options.methods]))
-            results[name] = summary(SIZES[name], methods, measure(SIZES[name], methods, device, options)["steps"])
+            results[name] = summary(SIZES[name], methods, measure(SIZES[name], methods, device, options))
             show(name, results[name])
         gc.collect()
         if device.type == "cuda":
             torch.cuda.empty_cache()
+            print(f"left on the device: {torch.cuda.memory_allocated() / 2**30:.1f} GiB")
         if options.out:  # after every size, so that a run that is stopped has left the earlier ones
             machine = torch.cuda.get_device_name() if device.type == "cuda" else platform.processor() or "CPU"
             packages = ("torch", "transformers", "trl")

@@ -52,6 +52,7 @@ class Parts(TrainerCallback):
         self.alone = 0.0
         self._parts: dict[str, float] | None = None
         self._inside = False
+        self._wrapped: list[tuple[Any, str, Any]] = []
         trainer.remove_callback(_AfterStep)  # of the method that the trainer was made with
         trainer.add_callback(self)
         self._wrap(trainer, "_compute_loss", "loss forward")
@@ -67,7 +68,13 @@ class Parts(TrainerCallback):
 
     def _wrap(self, owner: Any, name: str, part: str) -> None:
         function = getattr(owner, name)
+        self._wrapped.append((owner, name, function))
         setattr(owner, name, lambda *args, **kwargs: self._timed(part, function, *args, **kwargs))
+
+    def close(self) -> None:
+        """Modules and classes as they were: they would keep the trainer and its memory."""
+        for owner, name, function in reversed(self._wrapped):
+            setattr(owner, name, function)
 
     def _timed(self, part: str, function: Any, *args: Any, **kwargs: Any) -> Any:
         if self._parts is None or self._inside:  # what a part calls is within it
