@@ -32,7 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--hint", type=FROM_ZERO, default=64, metavar="TOKENS", help="of the ground truth; default: 64")
     add("--micro-batch", type=FROM_ZERO, default=0, metavar="N",
         help="rollouts of one backward pass on a GPU; default: as many as fit")  # fmt: skip
-    add("--shard", choices=("auto", "none", "fsdp"), default="auto", help="default: only where it does not fit otherwise")
+    add(
+        "--shard",
+        choices=("auto", "none", "fsdp"),
+        default="auto",
+        help="default: only where it does not fit otherwise",
+    )
     add("--precision", choices=("bf16", "mixed"), default="bf16",
         help="bf16: everything in bf16. mixed: float32 weights and optimizer, computed with in bf16")  # fmt: skip
     add("--lora", type=FROM_ZERO, default=0, metavar="RANK", help="train adapters of this rank; default: all weights")

@@ -65,4 +65,4 @@ class Rates:
     @staticmethod
     def of(gpu: Gpu) -> Rates:
         compute = gpu.tflops / MEASURED_ON.tflops
-        return Rates(650e12 * compute, 350e12 * compute, 4.3e12 * gpu.bandwidth / MEASURED_ON.bandwidth)
+        return Rates(690e12 * compute, 350e12 * compute, 4.3e12 * gpu.bandwidth / MEASURED_ON.bandwidth)

@@ -16,7 +16,7 @@ RESERVE = 1.5 * GIB
 """The CUDA context, libraries' workspaces."""
 SPARE = 0.08
 """Share of a GPU's memory that is left for fragments."""
-HEAD_CHUNK = 1.0 * GIB
+HEAD_CHUNK = 0.6 * GIB
 """Logits of the loss that exist at a time."""
 
 
@@ -35,18 +35,26 @@ class Memory:
     """The sampler's weights and its cache."""
     sampling_waves: int = 1
     """In how many parts a GPU's rollouts are sampled."""
+    accumulates: bool = False
+    """Whether a step has several micro-batches."""
 
     @property
     def resident(self) -> float:
         return self.weights + self.optimizer + self.teacher + RESERVE
 
     @property
+    def training(self) -> float:
+        """The last micro-batch's activations are freed as gradients appear; AdamW then needs as much again as they take.
+        With several micro-batches the gradients of the earlier ones are there too."""
+        return max(self.activations + self.gradients * self.accumulates, 2 * self.gradients)
+
+    @property
     def peak(self) -> float:
-        return self.resident + max(self.gradients + self.activations, self.scoring, self.sampling)
+        return self.resident + max(self.training, self.scoring, self.sampling)
 
     def as_gib(self) -> dict[str, float]:
-        parts = {name: value / GIB for name, value in asdict(self).items() if name != "sampling_waves"}
-        return {**parts, "reserve": RESERVE / GIB, "peak": self.peak / GIB}
+        parts = {name: value / GIB for name, value in asdict(self).items() if isinstance(value, float)}
+        return {**parts, "reserve": RESERVE / GIB, "training": self.training / GIB, "peak": self.peak / GIB}
 
 
 def usable(setup: Setup) -> float:
@@ -64,7 +72,7 @@ def memory(method: Method, setup: Setup) -> Memory:
     activations = 2 * shape.layers * shape.hidden * tokens * setup.checkpointing + layers * layer_bytes(setup) * tokens
     read = readings(method, setup)
     most = min(MOST_TOKENS, max((reading.tokens for reading in read), default=0))
-    kept = sum(2 * setup.here * setup.completion * shape.hidden for reading in read if reading.loss_head)
+    kept = sum(2 * setup.here * setup.completion * shape.hidden for reading in read if reading.distilled)
     gathered = 2 * 2 * shape.layer_parameters + 2 * 2 * shape.head if shards > 1 else 0
     teacher = keeps_weights(method, setup) * size * trained / shards
     optimizer = 2 * size * trained / shards
@@ -72,12 +80,13 @@ def memory(method: Method, setup: Setup) -> Memory:
     return Memory(
         weights=weights,
         optimizer=optimizer,
-        teacher=teacher,
+        teacher=float(teacher),
         gradients=size * trained / shards,
         activations=activations + HEAD_CHUNK + gathered + min(kept, 2 * GIB),
-        scoring=scoring_bytes(setup) * most + gathered,
+        scoring=float(scoring_bytes(setup) * most + gathered),
         sampling=sampler_weights(setup) + ceil(setup.here / parts) * setup.length * cache_bytes(setup),
         sampling_waves=parts,
+        accumulates=(setup.micro_batch or 1) < setup.here,
     )
 
 

@@ -147,7 +147,7 @@ def _from_config(path: Path) -> ModelShape:
         raise GearError(f"{path}: lacks {', '.join(missing)}; `gear plan` knows Llama-like decoders only.")
     given = {name: config[key] for name, key in names.items()}
     given["kv_heads"] = config.get("num_key_value_heads") or given["heads"]
-    head_dim = config.get("head_dim")
+    head_dim: Any = config.get("head_dim")
     if head_dim is None and all(isinstance(given[k], int) and given[k] > 0 for k in ("hidden", "heads")):
         head_dim = given["hidden"] // given["heads"]
     return ModelShape(path.parent.name, head_dim=head_dim, tied=bool(config.get("tie_word_embeddings")), **given)

@@ -33,8 +33,8 @@ class Reading:
     """Also backwards, to the embeddings."""
     swapped: bool = False
     """With other weights than the policy's: they are copied in and out."""
-    loss_head: float = 0.0
-    """As `head`, in the loss, with gradient."""
+    distilled: float = 0.0
+    """Action tokens of a distillation loss."""
 
 
 def teacher_kind(method: Method, setup: Setup) -> str:
@@ -99,13 +99,11 @@ def readings(method: Method, setup: Setup) -> list[Reading]:
         found.append(
             Reading(
                 "teacher", *_side(setup, shared, own), swapped=swapped,
-                loss_head=DISTILLED_PRODUCTS * actions if loss.coefficient else 0,
+                distilled=actions if loss.coefficient else 0,
             )
         )  # fmt: skip
         if loss.reference_coefficient:
-            found.append(
-                Reading("starting policy", *_side(setup), swapped=True, loss_head=DISTILLED_PRODUCTS * actions)
-            )
+            found.append(Reading("starting policy", *_side(setup), swapped=True, distilled=actions))
     return found
 
 

@@ -6,11 +6,12 @@ from math import ceil
 
 from gear_rl.planning.hardware import Rates
 from gear_rl.planning.setup import Setup
+from gear_rl.sampling.graph_decoding import ROOM
 
-TOKEN = 0.004
-"""Seconds that a token of all rollouts takes at least."""
-READ = 0.6
-"""Fitted: rate of reading weights and cache, over that of a copy."""
+TOKEN = 0.0035
+"""Fitted to our own sampler: seconds of a token of all rollouts beside reading."""
+READ = 0.36
+"""Fitted to our own sampler: rate of reading weights and cache, over that of a copy."""
 WEIGHTS_SHARE = 0.45
 """Of a GPU's memory, for the sampler's weights. Assumed."""
 
@@ -45,6 +46,7 @@ def sampling_time(setup: Setup, parts: int = 1) -> float:
     rates = Rates.of(setup.gpu)
     read = setup.here * (setup.prompt + (setup.turns - 1) * setup.reply)
     prefill = 2 * setup.shape.body * read / rates.product
-    cache = setup.here / parts * cache_bytes(setup) * (setup.prompt + setup.response / 2)
-    token = max(TOKEN, (sampler_weights(setup) + cache) / (READ * rates.memory))
+    mean_length = setup.prompt + setup.response / 2 + ROOM / 2  # free columns are read too
+    cache = setup.here / parts * cache_bytes(setup) * mean_length
+    token = TOKEN + (sampler_weights(setup) + cache) / (READ * rates.memory)
     return prefill + parts * setup.completion * token

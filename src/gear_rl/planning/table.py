@@ -41,7 +41,7 @@ def _step(base: MethodPlan, width: int) -> list[str]:
     waves = f", {m.sampling_waves} parts" if m.sampling_waves > 1 and base.fits else ""
     sampler = f"split over {split} GPUs" if split > 1 else "whole on each GPU"
     kept = {"weights": m.weights, "optimizer": m.optimizer, "reserve": RESERVE}
-    phases = {"training": m.gradients + m.activations, "sampling": m.sampling}
+    phases = {"training": m.training, "sampling": m.sampling}
     memory = ", ".join(f"{name} {value / GIB:.1f}" for name, value in kept.items())
     memory += "; then in turn " + ", ".join(f"{name} {value / GIB:.1f}" for name, value in phases.items())
     times = f"loss {seconds(t.loss)}, communication {seconds(t.exchange)}, sampling {seconds(base.sampling)}"
@@ -54,7 +54,9 @@ def _step(base: MethodPlan, width: int) -> list[str]:
 def _methods(plans: list[MethodPlan]) -> list[str]:
     base = plans[0]
     theirs = base.time.total + base.sampling
-    lines = [f"{'method':18}{'GiB':>7} {'fits':4}{'signals':>9}{'step':>9}{'× GRPO':>8}{'with sampling':>15}{'× GRPO':>8}"]
+    lines = [
+        f"{'method':18}{'GiB':>7} {'fits':4}{'signals':>9}{'step':>9}{'× GRPO':>8}{'with sampling':>15}{'× GRPO':>8}"
+    ]
     for p in plans:
         line = f"{p.name[:17]:18}{p.memory.peak / GIB:7.1f} {'yes' if p.fits else 'NO':4}"
         if p.fits and base.fits:
@@ -88,7 +90,9 @@ def _verdict(plans: list[MethodPlan], width: int) -> list[str]:
 
 def assumptions(setup: Setup, width: int = WIDTH) -> list[str]:
     """What the numbers rest on."""
-    gpu = "measured on an H200" if setup.gpu.name == MEASURED_ON.name else "measured on an H200 and scaled by data sheet"
+    gpu = (
+        "measured on an H200" if setup.gpu.name == MEASURED_ON.name else "measured on an H200 and scaled by data sheet"
+    )
     said = [
         f"Rates {gpu}: benchmarks/step_cost.py; docs/scaling.md compares.",
         "One optimizer step per batch of rollouts; all rollouts have the full length; groups share their prompt while scored.",

@@ -1,10 +1,10 @@
 """Seconds of a step on one GPU: work over measured rates.
 
-    products      2 FLOP per parameter and token; of a backward pass twice that, and once more with gradient checkpointing
-    attention     4 heads × head_dim FLOP per token and token attended to; backwards 2.5 times that
-    head          2 × vocabulary × hidden FLOP per action token and side
-    elementwise   norms, rotary embeddings, activations, residuals: bytes moved, per token and layer
-    exchange      sharded weights are gathered for every pass, gradients summed: what is not hidden behind the computing
+products      2 FLOP per parameter and token; of a backward pass twice that, and once more with gradient checkpointing
+attention     4 heads × head_dim FLOP per token and token attended to; backwards 2.5 times that
+head          2 × vocabulary × hidden FLOP per action token and side
+elementwise   norms, rotary embeddings, activations, residuals: bytes moved, per token and layer
+exchange      sharded weights are gathered for every pass, gradients summed: what is not hidden behind the computing
 """
 
 from __future__ import annotations
@@ -13,16 +13,20 @@ from dataclasses import dataclass
 
 from gear_rl.methods import Method
 from gear_rl.planning.hardware import Rates
-from gear_rl.planning.readings import Reading, readings
+from gear_rl.planning.readings import DISTILLED_PRODUCTS, Reading, readings
 from gear_rl.planning.setup import PRECISION, Setup
 
-SCORING, FORWARD, BACKWARD = 1.0, 1.6, 4.0
-"""Fitted: elementwise bytes over those of one plain forward, in scoring (fused norms), in the loss's forward (autocast),
-and in its backward with recomputation."""
+SCORING, FORWARD, BACKWARD = 1.12, 1.45, 4.2
+"""Fitted: elementwise bytes over those counted for one forward, in scoring (fused norms), in the loss's forward, and in its
+backward with recomputation."""
 LOSS_HEAD = 0.55
-"""Fitted: rate of the head's products in a loss, over that of plain products: they are chunked."""
-STEP = 0.03
-"""Seconds of a step that no size explains: the trainer's own work on the host."""
+"""Rate of the head's products in TRL's loss, which is chunked, over that of plain products."""
+DISTILLED_PRODUCT, DISTILLED_LOGIT = 110e12 / 690e12, 440
+"""Fitted, of a distillation loss: rate of its float32 products over that of plain ones, and bytes moved per logit."""
+OPTIMIZER = 18
+"""Fitted: how often AdamW and clipping read or write a tensor of all weights."""
+STEP, SIGNALS = 0.05, 0.015
+"""Seconds on the host: the trainer's own work in every step, and a method's with its metrics."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +58,10 @@ def step_time(method: Method, setup: Setup) -> StepTime:
         + attention / rates.attention
         + _elementwise(setup, tokens) * elementwise / rates.memory
         + 2 * shape.head * setup.here * setup.response * 4 / (LOSS_HEAD * rates.product)
-        + optimizer_bytes(setup) / rates.memory
+        + OPTIMIZER * PRECISION[setup.precision] * setup.trained / setup.shards / rates.memory
     )
     read = readings(method, setup)
-    signals = sum(reading_time(reading, setup, rates) for reading in read)
+    signals = sum((reading_time(reading, setup, rates) for reading in read), SIGNALS if read else 0.0)
     micro = setup.here // (setup.micro_batch or setup.here)
     return StepTime(loss, signals, _exchange(setup, loss, len(read), micro))
 
@@ -67,14 +71,10 @@ def reading_time(reading: Reading, setup: Setup, rates: Rates) -> float:
     attention = 4 * shape.layers * shape.heads * shape.head_dim * reading.attended
     body = 2 * shape.body * reading.tokens / rates.product + attention / rates.attention
     body += _elementwise(setup, reading.tokens) * SCORING / rates.memory
-    head = 2 * shape.head * (reading.head + reading.loss_head / LOSS_HEAD) / rates.product
+    head = 2 * shape.head * (reading.head + DISTILLED_PRODUCTS * reading.distilled / DISTILLED_PRODUCT) / rates.product
+    head += DISTILLED_LOGIT * reading.distilled * shape.vocab / rates.memory
     swap = 4 * 6 * PRECISION[setup.precision] * setup.trained / setup.shards / rates.memory if reading.swapped else 0.0
     return body * (3 if reading.backward else 1) + head + swap
-
-
-def optimizer_bytes(setup: Setup) -> float:
-    """Clipping and AdamW, each tensor read and written a few times."""
-    return 20 * PRECISION[setup.precision] * setup.trained / setup.shards
 
 
 def _elementwise(setup: Setup, tokens: float) -> float:
