@@ -73,7 +73,7 @@ def measured() -> str:
                              f"{p.time.total + p.sampling:.2f} s"] if sampled else ["", ""]  # fmt: skip
             rows.append([
                 size.upper() if p is base else "", p.name, f"{given['ms']:,.0f} ms", f"{1e3 * p.time.total:,.0f} ms", spread,
-                f"{p.time.total / base.time.total:.3f}", *with_sampling, f"{given['peak_bytes'] / GIB:.1f}",
+                f"{p.time.total / base.time.total:.3f}", *with_sampling, f"{given['peak_bytes'] / GIB:.1f}" if given["peak_bytes"] else "–",
                 f"{allocated(p) / GIB:.1f}",
             ])  # fmt: skip
         gear, grpo = row["detail"]["gear"], row["detail"]["grpo"]
@@ -91,6 +91,7 @@ def measured() -> str:
     )
     floors = ", ".join(floor(size) for size in STEPS["sizes"])
     versions = ", ".join(f"{name} {number}" for name, number in STEPS["versions"].items())
+    notes = " ".join(STEPS.get("notes", []))
     return f"""\
 ## Measured on one H200
 A step in TRL of GRPO and of other methods, in turns in one trainer: random weights of Qwen3's shapes, all in bf16
@@ -100,6 +101,8 @@ own sampler, every rollout to its full length. "Planned" is what `gear plan` com
 is what torch had allocated, sampling left out.
 
 {table(head, rows)}
+{notes}
+
 GEAR adds one pass in which student and teacher read the responses, and the comparison of the two. A prompt is read
 once for its group there, and with every rollout in the loss: so the ratio is lower the more of a rollout is prompt
 ([below](#how-cost-grows)). Milliseconds of a step, the device waited for after every part:

@@ -30,7 +30,7 @@ def test_what_fits_ends_with_0_and_what_does_not_with_1(capsys):
 
 def test_only_the_teacher_does_not_fit(capsys):
     """GRPO fits, a teacher with weights of its own does not: that is said of the methods that have one."""
-    words = ["--model", "Qwen3-8B", "--gpu-memory", "83", "--micro-batch", "1"]
+    words = ["--model", "Qwen3-8B", "--gpu-memory", "90", "--micro-batch", "1"]
     assert main(["plan", *words]) == 1
     out = capsys.readouterr().out
     assert "rlsd, opsd do not fit" in out and "--teacher live" in out

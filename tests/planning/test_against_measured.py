@@ -41,17 +41,34 @@ def test_the_time_with_sampling(pairs):
     compared = [(sampled, planned) for _, sampled, _, planned in pairs if sampled]
     assert len(compared) == 2
     for sampled, planned in compared:
-        assert 1e3 * (planned.time.total + planned.sampling) == pytest.approx(sampled["ms"], rel=TOLERANCE), planned.name
+        assert 1e3 * (planned.time.total + planned.sampling) == pytest.approx(sampled["ms"], rel=TOLERANCE), (
+            planned.name
+        )
 
 
 def test_peak_memory_without_sampling(pairs):
     for given, _, _, planned in pairs:
+        if given["peak_bytes"] is None:  # the file's notes say why
+            continue
         m = planned.memory
         allocated = m.weights + m.optimizer + m.teacher + max(m.training, m.scoring)
         assert allocated == pytest.approx(given["peak_bytes"], rel=TOLERANCE), planned.name
+
+
+def test_most_peaks_were_measured():
+    rows = [row["given"]["gear"]["peak_bytes"] for row in MEASURED["sizes"].values()]
+    assert len(rows) == 3 and sum(bytes_ is not None for bytes_ in rows) >= 2
 
 
 def test_gear_costs_what_is_promised():
     for size, row in MEASURED["sizes"].items():
         assert row["given"]["gear"]["ratio"] <= 1.22, size
         assert row["sampled"]["gear"]["ratio"] <= 1.10, size
+
+
+def test_scoring_of_sharded_weights_costs_what_is_promised():
+    """At most 10 % more within a node (simulated; see the file's command)."""
+    path = Path(__file__).parents[2] / "benchmarks" / "results" / "sharded_scoring_h200.json"
+    for size, result in json.loads(path.read_text())["sharded"].items():
+        (within,) = (row for link, row in result["links"].items() if link.startswith("NVLink"))
+        assert within["ratio"] <= 1.10, size
