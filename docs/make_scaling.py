@@ -68,12 +68,13 @@ def measured() -> str:
         for p in planned:
             given, sampled = row["given"][p.name], row["sampled"].get(p.name)
             low, high = given["ratios"][0], given["ratios"][-1]
+            peak = f"{given['peak_bytes'] / GIB:.1f}" if given["peak_bytes"] else "–"
             spread = f"{given['ratio']:.3f} ({low:.3f}–{high:.3f})" if p is not base else "1"
             with_sampling = [f"{sampled['ms'] / 1e3:.2f} s, {sampled['ratio']:.3f}",
                              f"{p.time.total + p.sampling:.2f} s"] if sampled else ["", ""]  # fmt: skip
             rows.append([
                 size.upper() if p is base else "", p.name, f"{given['ms']:,.0f} ms", f"{1e3 * p.time.total:,.0f} ms", spread,
-                f"{p.time.total / base.time.total:.3f}", *with_sampling, f"{given['peak_bytes'] / GIB:.1f}" if given["peak_bytes"] else "–",
+                f"{p.time.total / base.time.total:.3f}", *with_sampling, peak,
                 f"{allocated(p) / GIB:.1f}",
             ])  # fmt: skip
         gear, grpo = row["detail"]["gear"], row["detail"]["grpo"]
