@@ -44,6 +44,7 @@ def test_names_are_found_as_people_write_them():
     ("model", "said"),
     [
         ("Qwen3-5B", "Did you mean"),
+        (" ", "empty"),
         ("hidden=64", "lack layers"),
         ("hidden=64,layers=x", "whole number"),
         ("hidden=0,layers=2,heads=2,intermediate=4", "hidden=0"),

@@ -78,16 +78,17 @@ def test_the_sharding_is_chosen_where_it_must_be():
 
 @pytest.mark.parametrize("model", ["Qwen3-8B", "Qwen3-32B", "Llama-3.1-70B"])
 @pytest.mark.parametrize("gpu", ["RTX4090", "H100"])
-def test_what_would_fit_fits(model, gpu):
-    base = Setup(KNOWN[model], GPUS[gpu])
+@pytest.mark.parametrize("prompt", [1024, 120_000])
+def test_what_would_fit_fits(model, gpu, prompt):
+    base = Setup(KNOWN[model], GPUS[gpu], prompt=prompt)
     failing = plan_method(METHODS["rlsd"](), base)
-    assert not failing.fits
+    assert not failing.fits and what_would_fit(failing)
     for words in what_would_fit(failing):
         flags = dict(zip((w := words.replace(" and ", " ").split())[::2], w[1::2], strict=True))
         changes = {
             "gpus": int(flags.get("--gpus", 1)), "sharding": flags.get("--shard", "none"), "lora": int(flags.get("--lora", 0)),
             "rollouts": int(flags.get("--rollouts", base.rollouts)), "teacher": flags.get("--teacher"),
-            "completion": int(flags.get("--completion", base.completion)),
+            "completion": int(flags.get("--completion", base.completion)), "prompt": int(flags.get("--prompt", prompt)),
         }  # fmt: skip
         assert plan_method(METHODS["rlsd"](), replace(base, **changes)).fits, words
 

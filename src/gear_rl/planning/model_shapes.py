@@ -93,6 +93,8 @@ def find_shape(model: str) -> ModelShape:
     """A known model's name (with or without its owner), a folder with config.json, or dimensions: "hidden=…,layers=…"."""
     if "=" in model:
         return _from_dimensions(model)
+    if not model.strip():
+        raise GearError("the model's name is empty.")
     folder = Path(model)
     if (folder / "config.json").is_file():
         return _from_config(folder / "config.json")

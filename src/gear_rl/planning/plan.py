@@ -18,6 +18,8 @@ from gear_rl.scoring.batching import MOST_TOKENS
 BASELINE = "grpo"
 MOST_GPUS = 4096
 LORA = 32
+SHORTEST = 64
+"""Tokens. No advice goes below."""
 Change = tuple[str, dict[str, Any]]
 """How it is said on the command line, and the fields of `Setup`."""
 
@@ -105,21 +107,26 @@ def what_would_fit(planned: MethodPlan) -> list[str]:
         merged = {name: value for change in changes for name, value in change[1].items()}
         return plan_method(method, replace(setup, **merged)).fits
 
-    changes = _changes(planned)
+    changes, shorter, larger = _changes(planned), list(_shorter(setup)), list(_more_gpus(setup))
     found = [[change] for change in changes if fits([change])]
-    if not found and fits(changes):
-        needed = list(changes)
+    for alone in (shorter, larger):
+        found += [[change] for change in alone if fits([change])][:1]
+    several = ([*changes, *rest] for rest in ([], *([s] for s in shorter), *([s, g] for s in shorter for g in larger)))
+    if not found and (needed := next((each for each in several if fits(each)), None)):
         for change in reversed(changes):  # the dearest first: is it needed?
             fewer = [other for other in needed if other is not change]
             needed = fewer if fits(fewer) else needed
         found = [needed]
-    more = next((n for n in _more_gpus(setup) if fits([n])), None)
-    if more is None and not found:
-        more_and_all = next(([*changes, n] for n in _more_gpus(setup) if fits([*changes, n])), None)
-        found = [more_and_all] if more_and_all else []
-    elif more is not None:
-        found.append([more])
     return [" and ".join(words for words, _ in each) for each in found]
+
+
+def _shorter(setup: Setup) -> Iterator[Change]:
+    """The longer of prompt and completion, halved again and again."""
+    name = "prompt" if setup.prompt > setup.response else "completion"
+    length: int = getattr(setup, name) // 2
+    while length >= max(SHORTEST, setup.turns):
+        yield f"--{name} {length}", {name: length}
+        length //= 2
 
 
 def _more_gpus(setup: Setup) -> Iterator[Change]:
@@ -148,6 +155,4 @@ def _changes(planned: MethodPlan) -> list[Change]:
         options.append(("--teacher live", {"teacher": "live"}))
     if not setup.lora:
         options.append((f"--lora {LORA}", {"lora": LORA}))
-    if setup.completion >= 2 * setup.turns:
-        options.append((f"--completion {setup.completion // 2}", {"completion": setup.completion // 2}))
     return options

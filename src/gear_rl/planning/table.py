@@ -81,7 +81,9 @@ def _verdict(plans: list[MethodPlan], width: int) -> list[str]:
         verb = "fits" if len(names) == len(plans) else "does not fit" if len(names) == 1 else "do not fit"
         lines += _wrapped(f"verdict  {who} {verb} in {room:.0f} GiB.", width)
         if not changes:
-            lines += _wrapped("         Nothing that this command can turn would help: choose a smaller model.", width)
+            lines += _wrapped(
+                "         Nothing that this command can turn is enough: choose a smaller model or larger GPUs.", width
+            )
         else:
             lines.append(f"         {'Any of these is' if len(changes) > 1 else 'This would be'} enough:")
             lines += [line for change in changes for line in _wrapped(f"           {change}", width, 13)]
