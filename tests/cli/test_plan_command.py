@@ -40,6 +40,7 @@ def test_json_has_every_method(capsys):
     assert main(["plan", "--credit", "all", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert [m["name"] for m in result["methods"]] == list(METHODS)
+    assert any("measured on an H200" in sentence for sentence in result["assumptions"])
     gear = next(m for m in result["methods"] if m["name"] == "gear")
     assert gear["over_grpo"] > gear["over_grpo_with_sampling"] > 1
     assert gear["memory_gib"]["peak"] < result["gpu"]["usable_gib"]

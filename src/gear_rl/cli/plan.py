@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     from gear_rl.planning.model_shapes import find_shape
     from gear_rl.planning.plan import as_json, plan
     from gear_rl.planning.setup import Setup
-    from gear_rl.planning.table import in_words
+    from gear_rl.planning.table import assumptions, in_words
 
     same = ("gpus", "rollouts", "group", "prompt", "completion", "turns", "reply", "hint", "micro_batch", "precision",
             "lora", "teacher")  # fmt: skip
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     names = list(all_methods()) if args.credit == "all" else [name.strip() for name in args.credit.split(",") if name]
     plans = plan(setup, names, choose_sharding=args.shard == "auto")
     if args.json:
-        print(json.dumps(as_json(plans), indent=2))
+        print(json.dumps({**as_json(plans), "assumptions": assumptions(setup)}, indent=2))
     else:
         print(in_words(plans, max(60, min(80, shutil.get_terminal_size().columns))))
     return 0 if all(p.fits for p in plans) else 1

@@ -17,7 +17,7 @@ def in_words(plans: list[MethodPlan], width: int = WIDTH) -> str:
     base = plans[0]
     lines = [*_about(base.setup, width), "", *_step(base, width), "", *_methods(plans), ""]
     lines += _verdict(plans, width)
-    return "\n".join([*lines, "", *assumptions(base.setup, width)])
+    return "\n".join([*lines, "", *_wrapped("assumed  " + " ".join(assumptions(base.setup)), width)])
 
 
 def _about(setup: Setup, width: int) -> list[str]:
@@ -90,8 +90,8 @@ def _verdict(plans: list[MethodPlan], width: int) -> list[str]:
     return lines
 
 
-def assumptions(setup: Setup, width: int = WIDTH) -> list[str]:
-    """What the numbers rest on."""
+def assumptions(setup: Setup) -> list[str]:
+    """What the numbers rest on, a sentence each."""
     gpu = (
         "measured on an H200" if setup.gpu.name == MEASURED_ON.name else "measured on an H200 and scaled by data sheet"
     )
@@ -103,7 +103,7 @@ def assumptions(setup: Setup, width: int = WIDTH) -> list[str]:
     ]
     if setup.turns > 1:
         said.append("Environments answer at once.")
-    return _wrapped("assumed  " + " ".join(said), width)
+    return said
 
 
 def seconds(value: float) -> str:
