@@ -23,12 +23,30 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from step_cost import build
 
 from gear_rl.methods import METHODS
-from gear_rl.training.run import versions
+from gear_rl.models import load_model
+from gear_rl.records.record import RecordWriter
+from gear_rl.training.config import TrainConfig
+from gear_rl.training.run import prepare, versions
+from gear_rl.training.run_folder import RunFolder
+from gear_rl.training.trainer import build_trainer
 
 WARM_UP = 2
+
+
+class Silent:
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args, **kwargs: None
+
+
+def build(credit: str, folder: Path, steps: int) -> Any:
+    train = {"steps": steps, "checkpoint_every": 10**6, "record_every": 10**6, "device": "cpu"}
+    config = TrainConfig.from_dict({"credit": credit, "train": train})
+    task, path = prepare(config)
+    run = RunFolder.create(folder, config.as_dict())
+    model, tokenizer = load_model(path, "cpu")
+    return build_trainer(config, run, task, model, tokenizer, RecordWriter(run.rollouts, {}), Silent())
 
 
 def measure(credit: str, steps: int) -> list[float]:

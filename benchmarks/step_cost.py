@@ -1,128 +1,194 @@
-"""What a GEAR step costs over a GRPO step of the same engine, and where the extra goes.
+"""What a step of GEAR and of other methods costs over a GRPO step in TRL, and where the time goes.
 
-    python benchmarks/step_cost.py [--steps 60] [--out benchmarks/results/step_cost_cpu.json]
+    PYTHONPATH=src python benchmarks/step_cost.py --size 0.6b 1.7b 4b --out benchmarks/results/step_cost_h200.json
+    PYTHONPATH=src python benchmarks/step_cost.py --size tiny --device cpu            seconds; says nothing about a GPU
+    PYTHONPATH=src python benchmarks/step_cost.py --size 4b --sharded                 see benchmarks/sharded_scoring.py
 
-Both train the embedded default, in turns (so that a busy machine troubles both alike), and the median step counts.
-The floor is what no implementation with a separate teacher can avoid: one forward of the teacher over the rollouts.
+Random weights of Qwen3's shapes, bf16 on a GPU (weights, gradients and AdamW's state too), gradient checkpointing, one
+optimizer step per batch, one micro-batch. Eight rollouts a prompt, hint of 64 tokens, and every completion token scored.
+
+    given      the rollouts are supplied: a step without sampling
+    sampled    our own sampler (CUDA graphs) samples them in the step; GRPO and GEAR only
+    detail     as given, the device waited for after every part: where the time goes
+
+One trainer runs all methods in turns, a step each, with the same optimizer: what slows the machine down slows all. A
+ratio is of a method's step and the GRPO step of the same turn; printed are the median and the range of the ratios.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
+import platform
+import shlex
 import statistics
 import sys
 import tempfile
-import time
-from collections import defaultdict
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
+from random_qwen3 import GROUP, HINT, SIZES, OneState, RandomRollouts, random_model, reward
+from step_parts import Clock, Parts
 
-from gear_rl.models import load_model
-from gear_rl.records.record import RecordWriter
-from gear_rl.scoring import scorer as scorer_module
-from gear_rl.training.config import TrainConfig
-from gear_rl.training.run import build_trainer, prepare, versions
-from gear_rl.training.run_folder import RunFolder
+from gear_rl.engines.step import CreditStep, teacher_of
+from gear_rl.methods import METHODS, method
+from gear_rl.signals.reader import Reader
+from gear_rl.signals.sources import Sources
 
-FLOOR = "teacher alone"
-
-
-class Silent:
-    def __getattr__(self, name: str) -> Any:
-        return lambda *args, **kwargs: None
+BASELINE = "grpo"
+MAIN = (BASELINE, "gear")
+"""Measured most often, and with sampling too."""
 
 
-def build(credit: str, folder: Path, steps: int) -> Any:
-    train = {"steps": steps, "checkpoint_every": 10**6, "record_every": 10**6, "device": "cpu"}
-    config = TrainConfig.from_dict({"credit": credit, "train": train})
-    task, path = prepare(config)
-    run = RunFolder.create(folder, config.as_dict())
-    model, tokenizer = load_model(path, "cpu")
-    return build_trainer(config, run, task, model, tokenizer, RecordWriter(run.rollouts, {}), Silent())
+def schedule(methods: list[str], options: argparse.Namespace) -> list[tuple[str, str]]:
+    """(kind, method) of every step, in turns."""
+    main = [name for name in MAIN if name in methods]
+    turns = [("warm-up", methods), ("warm-up", main)]
+    turns += [("given", methods)] * min(2, options.turns) + [("given", main)] * (options.turns - 2)
+    turns += [("detail", methods)]
+    turns += [("sampled warm-up", main[:1])] * bool(options.sampled) + [("sampled", main)] * options.sampled
+    return [(kind, name) for kind, names in turns for name in names]
 
 
-def timed(parts: dict[str, float], name: str, function: Any) -> Any:
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        began = time.perf_counter()
-        try:
-            return function(*args, **kwargs)
-        finally:
-            parts[name] += time.perf_counter() - began
+def build(size: Any, device: torch.device, folder: str, steps: int) -> tuple[Any, RandomRollouts]:
+    from datasets import Dataset
+    from transformers import PrinterCallback
 
-    return wrapper
+    from gear_rl.engines.trl import CreditGRPOTrainer, GRPOConfig
+    from gear_rl.models import load_tokenizer
+    from gear_rl.tasks.workshop import Workshop
+
+    on_gpu = device.type == "cuda"
+    rollouts = RandomRollouts(size, device)
+    config = GRPOConfig(
+        output_dir=folder, max_steps=steps, per_device_train_batch_size=size.rollouts, num_generations=GROUP,
+        max_completion_length=size.completion, gradient_checkpointing=True, bf16=on_gpu, use_cpu=not on_gpu, beta=0.0,
+        learning_rate=1e-6, report_to="none", disable_tqdm=True, save_strategy="no", logging_steps=10**6, seed=0,
+    )  # fmt: skip
+    trainer = CreditGRPOTrainer(
+        model=random_model(size.shape, device, torch.bfloat16 if on_gpu else torch.float32), args=config,
+        processing_class=load_tokenizer(Workshop().default_model()), reward_funcs=[reward], sampler=rollouts,
+        train_dataset=Dataset.from_list(rollouts.rows * 4), credit=BASELINE,
+    )  # fmt: skip
+    trainer.remove_callback(PrinterCallback)
+    return trainer, rollouts
 
 
-def instrument(trainer: Any, parts: dict[str, float]) -> None:
-    """Wrap what GEAR adds. Student and teacher are read in one pass; the floor is timed by reading the teacher alone, and
-    that time is not counted as part of the step."""
-    scorer = trainer.scorer
-    read = scorer._hidden
+def credit_step(name: str, trainer: Any) -> CreditStep:
+    """As `CreditGRPOTrainer` makes it, for another method on the same trainer."""
+    of, sources = method(name), Sources(hint="hint", knowledge=OneState())
+    scorer = type(trainer.credit_step.reader.scorer)(trainer.weights, trainer.temperature)
+    reader = Reader(scorer, teacher_of(of, trainer.weights), trainer._tokenizer, sources, trainer._tokenized, name)
+    return CreditStep(of, reader)
 
-    def hidden(sides: Any, *args: Any, **kwargs: Any) -> Any:
-        states = timed(parts, "student and teacher", read)(sides, *args, **kwargs)
-        timed(parts, FLOOR, read)(sides[-1:], *args, **kwargs)
-        return states
 
-    scorer._hidden = hidden
-    scorer_module.token_divergence = timed(parts, "head and divergence", scorer_module.token_divergence)
-    trainer._hinted_prompts = timed(parts, "hinted prompts", trainer._hinted_prompts)
-    trainer.method.assign = timed(parts, "credit", trainer.method.assign)
-    trainer._log_credit = timed(parts, "logging and guards", trainer._log_credit)
+def measure(size: Any, methods: list[str], device: torch.device, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Trains, and gives what every step took: its kind, method, seconds, parts and peak memory."""
+    steps = schedule(methods, options)
+    with tempfile.TemporaryDirectory() as folder:
+        trainer, rollouts = build(size, device, folder, len(steps))
+        clock = Clock(device)
+        credit_steps, kept = {}, {}
+        for name in methods:
+            before = clock.allocated()
+            credit_steps[name] = credit_step(name, trainer)
+            kept[name] = clock.allocated() - before  # a teacher with weights of its own keeps them from step to step
+        parts = Parts(trainer, rollouts, credit_steps, kept, steps, clock)
+        trainer.train()
+        parts.close()
+        return parts.done
+
+
+def summary(size: Any, methods: list[str], done: list[dict[str, Any]]) -> dict[str, Any]:
+    by = {kind: {m: [s for s in done if s["kind"] == kind and s["method"] == m] for m in methods}
+          for kind in ("given", "detail", "sampled")}  # fmt: skip
+    out: dict[str, Any] = {"prompt": size.prompt, "completion": size.completion, "rollouts": size.rollouts}
+    for kind in ("given", "sampled"):
+        out[kind] = {}
+        base = [s["seconds"] for s in by[kind][BASELINE]]
+        for name in methods:
+            seconds = [s["seconds"] for s in by[kind][name]]
+            if not seconds:
+                continue
+            ratios = sorted(mine / theirs for mine, theirs in zip(seconds, base, strict=False))
+            out[kind][name] = {
+                "ms": 1e3 * statistics.median(seconds), "all_ms": [1e3 * s for s in seconds],
+                "ratio": statistics.median(ratios), "ratios": ratios,
+                "peak_bytes": max(s["peak_bytes"] for s in by[kind][name]),
+            }  # fmt: skip
+    out["detail"] = {}
+    for name in methods:
+        shots = by["detail"][name]
+        names = dict.fromkeys(part for shot in shots for part in shot["parts"])
+        parts = {part: 1e3 * statistics.median([s["parts"].get(part, 0.0) for s in shots]) for part in names}
+        total = 1e3 * statistics.median([s["seconds"] for s in shots])
+        alone = 1e3 * statistics.median([s["teacher_alone"] for s in shots])
+        out["detail"][name] = {
+            "ms": total, "parts_ms": parts, "rest_ms": total - sum(parts.values()), "teacher_alone_ms": alone,
+        }  # fmt: skip
+    return out
+
+
+def show(name: str, result: dict[str, Any]) -> None:
+    gib = 2**30
+    print(f"\n{name}: prompt {result['prompt']}, completion {result['completion']}, {result['rollouts']} rollouts")
+    print(
+        f"{'method':8}{'step ms':>10}{'over GRPO':>11}  {'range':15}{'peak GiB':>9}{'sampled ms':>12}{'over GRPO':>11}"
+    )
+    for method_name, row in result["given"].items():
+        low, high = row["ratios"][0], row["ratios"][-1]
+        line = f"{method_name:8}{row['ms']:10.1f}{row['ratio']:11.3f}  {f'{low:.3f}–{high:.3f}':15}"
+        line += f"{row['peak_bytes'] / gib:9.1f}"
+        if sampled := result["sampled"].get(method_name):
+            line += f"{sampled['ms']:12.1f}{sampled['ratio']:11.3f}"
+        print(line)
+    for method_name, row in result["detail"].items():
+        parts = {**row["parts_ms"], "rest": row["rest_ms"]}
+        print(f"  {method_name}: " + ", ".join(f"{part} {ms:.1f}" for part, ms in parts.items()), flush=True)
+        if row["teacher_alone_ms"]:
+            floor = 1 + row["teacher_alone_ms"] / result["given"][BASELINE]["ms"]
+            print(
+                f"    the teacher's forward alone: {row['teacher_alone_ms']:.1f} ms, a floor of {floor:.3f} GRPO steps"
+            )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--steps", type=int, default=60, help="measured steps of each")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", nargs="+", choices=SIZES, default=["0.6b"])
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=["gear", "rlsd", "opsd", "gigpo"])
+    parser.add_argument("--turns", type=int, default=5, help="measured steps of GRPO and GEAR; others at most 2")
+    parser.add_argument("--sampled", type=int, default=0, metavar="STEPS", help="steps of GRPO and GEAR with sampling")
+    parser.add_argument("--sharded", action="store_true", help="time scoring of sharded weights instead")
+    parser.add_argument("--shards", type=int, default=8)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    warm_up, times, extra = 5, defaultdict(list), defaultdict(list)
-    for _ in range(options.rounds):
-        for credit in ("grpo", "gear"):
-            with tempfile.TemporaryDirectory() as scratch:
-                per_round = options.steps // options.rounds + warm_up
-                trainer = build(credit, Path(scratch) / "run", per_round)
-                parts: dict[str, float] = defaultdict(float)
-                snapshots: list[dict[str, float]] = []
-                if credit == "gear":
-                    instrument(trainer, parts)
-                step = trainer.training_step
+    device = torch.device(options.device)
+    torch.set_num_threads(1 if device.type == "cpu" else torch.get_num_threads())
+    results = {}
+    for name in options.size:
+        if options.sharded:
+            from sharded_scoring import compare
 
-                def measured(
-                    *args: Any, step: Any = step, parts: Any = parts, snapshots: Any = snapshots, credit: str = credit
-                ) -> Any:
-                    parts.clear()
-                    began = time.perf_counter()
-                    out = step(*args)
-                    times[credit].append(time.perf_counter() - began - parts.get(FLOOR, 0.0))
-                    snapshots.append(dict(parts))
-                    return out
-
-                trainer.training_step = measured
-                trainer.train()
-                del times[credit][-per_round : -per_round + warm_up]
-                for shot in snapshots[warm_up:]:
-                    for name, seconds in shot.items():
-                        extra[name].append(seconds)
-    grpo, gear = (statistics.median(times[c]) for c in ("grpo", "gear"))
-    parts_ms = {name: 1e3 * statistics.median(values) for name, values in extra.items()}
-    floor = 1 + parts_ms.pop(FLOOR) / 1e3 / grpo
-    result = {
-        "command": "python " + " ".join(sys.argv), "versions": versions(), "steps": len(times["gear"]),
-        "grpo_ms": 1e3 * grpo, "gear_ms": 1e3 * gear, "ratio": gear / grpo, "floor": floor, "extra_ms": parts_ms,
-    }  # fmt: skip
-    print(
-        f"GRPO step {1e3 * grpo:.1f} ms   GEAR step {1e3 * gear:.1f} ms   ratio {gear / grpo:.3f}   "
-        f"(floor, one teacher forward: {floor:.3f})"
-    )
-    for name, ms in sorted(parts_ms.items(), key=lambda item: -item[1]):
-        print(f"  {name:20s} {ms:6.2f} ms   {100 * ms / 1e3 / grpo:5.1f} % of a GRPO step")
-    if options.out:
-        options.out.write_text(json.dumps(result, indent=1) + "\n")
+            results[name] = compare(SIZES[name], device, options.shards)
+        else:
+            methods = list(dict.fromkeys([BASELINE, *options.methods]))
+            results[name] = summary(SIZES[name], methods, measure(SIZES[name], methods, device, options))
+            show(name, results[name])
+        gc.collect()
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+            print(f"left on the device: {torch.cuda.memory_allocated() / 2**30:.1f} GiB")
+        if options.out:  # after every size, so that a run that is stopped has left the earlier ones
+            machine = torch.cuda.get_device_name() if device.type == "cuda" else platform.processor() or "CPU"
+            packages = ("torch", "transformers", "trl")
+            about = {"command": shlex.join(["python", *sys.argv]), "device": machine, "hint": HINT, "group": GROUP,
+                     "versions": {p: version(p) for p in packages}}  # fmt: skip
+            key = "sharded" if options.sharded else "sizes"
+            options.out.write_text(json.dumps({**about, key: results}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

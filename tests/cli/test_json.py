@@ -15,6 +15,7 @@ WORDS = {
     "localize": ["--rollouts", "48", "--set", "task.steps=4"],
     "tasks": [],
     "methods": ["gear"],
+    "plan": [],
     "doctor": [],
     "compare": ["--credit", "grpo,oracle", "--seeds", "2", "--learning-rates", "1e-4", "--workers", "1", *SMALL,
                 "--set", "train.eval_rows=4"],

@@ -25,6 +25,7 @@ COMMANDS = {
     "report": "one self-contained HTML page: where the credit went",
     "tasks": "what tasks there are, their splits and options",
     "methods": "what methods there are, what each needs and costs",
+    "plan": "memory and time of a step, for a model and GPUs of your choice",
     "doctor": "versions, devices, self-checks: what to paste in a bug report",
 }
 SHOW_TRACEBACK = "show the traceback of errors"

@@ -5,6 +5,9 @@ a few rollouts is bound by launching. `torch.nn.functional.rms_norm` is one, and
 It is put in place only for the length of a pass, and only for norms that are proven to be this one:
 
     y = w x / sqrt(mean(x²) + eps)
+
+Weights that FSDP2 has sharded are gathered by the layer around a norm, so such norms are replaced as well. TRL scores under
+autocast; there too, 16 bits in are 16 bits out.
 """
 
 from __future__ import annotations
@@ -39,9 +42,7 @@ def provable_norms(body: nn.Module) -> list[nn.Module]:
 
 @contextmanager
 def fused(norms: Sequence[nn.Module]) -> Iterator[None]:
-    """Inside, `norms` run as one kernel each. Under autocast they stay as they are: it has its own idea of dtypes."""
-    if norms and torch.is_autocast_enabled(next(norms[0].parameters()).device.type):
-        norms = ()
+    """Inside, `norms` run as one kernel each."""
     for norm in norms:
         norm.forward = partial(_forward, norm)
     try:
@@ -56,7 +57,10 @@ def _forward(norm: nn.Module, hidden: Tensor) -> Tensor:
     assert isinstance(weight, Tensor)
     if hidden.dtype != weight.dtype:
         return type(norm).forward(norm, hidden)
-    return rms_norm(hidden, weight.shape, weight, _eps(norm))
+    if not torch.is_autocast_enabled(hidden.device.type):
+        return rms_norm(hidden, weight.shape, weight, _eps(norm))
+    with torch.autocast(hidden.device.type, enabled=False):  # which may have its own idea of this operation's dtype
+        return rms_norm(hidden, weight.shape, weight, _eps(norm))
 
 
 def _eps(norm: nn.Module) -> float | None:
@@ -67,11 +71,12 @@ def _eps(norm: nn.Module) -> float | None:
 @torch.no_grad()
 def _is_plain(norm: nn.Module) -> bool:
     """A copy with random weights against the formula in float32, over sizes at which eps matters and does not."""
-    probe, eps = copy.deepcopy(norm), _eps(norm)
-    weight = probe.weight
-    assert isinstance(weight, Tensor) and eps is not None
+    held, eps = norm.weight, _eps(norm)
+    assert isinstance(held, Tensor) and eps is not None
     draw = torch.Generator().manual_seed(0)
-    weight.copy_(torch.randn(weight.shape, generator=draw))
+    weight = nn.Parameter(torch.randn(held.shape, generator=draw).to(held.device, held.dtype))
+    probe = copy.copy(norm)  # the weight is a new one and whole, where the norm's own is a shard
+    vars(probe)["_parameters"] = {"weight": weight}
     size = torch.logspace(-4, 2, 16)[:, None]
     hidden = (size * torch.randn(16, weight.numel(), generator=draw)).to(weight.device, weight.dtype)
     try:

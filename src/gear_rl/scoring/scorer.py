@@ -128,7 +128,8 @@ class Scorer:
         names = [name for name in (*SIGNALS, *extra) if _LOOKS_AT[name] <= sides_given]
         signals = {name: torch.zeros(mask.shape, device=ids.device) for name in names}
         if self._norms is None:
-            self._norms = provable_norms(body_of(self.model)) if ids.is_cuda and not self.weights.sharded else []
+            fusible = ids.is_cuda and self.weights.layout.name != "ZeRO-3"  # its hooks stand around every module
+            self._norms = provable_norms(body_of(self.model)) if fusible else []
         with evaluating(self.model), fused(self._norms):
             heads: dict[str, Head] = {}
             for sides in passes:
