@@ -21,7 +21,14 @@ WEIGHTING = [name for name, cls in METHODS.items() if cls.preserves_mass]
 
 seeds, either = st.integers(0, 10**9), st.booleans()
 batches = st.builds(
-    random_batch, seeds, coarse=either, turns=either, tokens=either, advantages=either, unscorable=either
+    random_batch,
+    seeds,
+    coarse=either,
+    turns=either,
+    tokens=either,
+    advantages=either,
+    unscorable=either,
+    truncated=either,
 )
 few = settings(max_examples=60, deadline=None, derandomize=True)
 weighting_methods = pytest.mark.parametrize("name", WEIGHTING)
