@@ -25,7 +25,13 @@ from gear_rl.chat.messages import Prompt
 from gear_rl.engines import refusals
 from gear_rl.engines.ranks import check_agreement, join, weighted_means
 from gear_rl.engines.step import CreditStep, Recorder, teacher_of
-from gear_rl.engines.trl_support import refuse_images, refuse_unknown_channels, refuse_unsupported, will_be_sharded
+from gear_rl.engines.trl_support import (
+    refuse_image_tools,
+    refuse_images,
+    refuse_unknown_channels,
+    refuse_unsupported,
+    will_be_sharded,
+)
 from gear_rl.errors import GearError
 from gear_rl.methods import method
 from gear_rl.scoring.body import has_dropout
@@ -134,6 +140,8 @@ class CreditGRPOTrainer(GRPOTrainer):
         self.policy: Any = self.accelerator.unwrap_model(self.model)
         self.group_size: int = self.num_generations or 1
         refuse_unknown_channels(sources, self.reward_func_names)
+        if self._is_vlm:
+            refuse_image_tools(self.method, self.tools or [])
         processes = self.accelerator.num_processes
         per_process = self.args.per_device_train_batch_size * self.args.steps_per_generation  # type: ignore[attr-defined]
         refusals.refuse_split_groups(self.method, per_process, self.group_size, processes)
@@ -186,6 +194,8 @@ class CreditGRPOTrainer(GRPOTrainer):
         # Kept as they are sampled from: an environment may have added to them.
         self._prompts = [list(p) if isinstance(p, list) else p for p in prompts]
         generated = super()._generate(prompts)
+        if self.policy.training and any(generated[6] or []):  # of prompts and of tools; before rewards and any scoring
+            refuse_images(self.method, ["images"])
         # Whole, also where TRL masks a truncated completion.
         self._completion_ids, self._tool_mask = [list(ids) for ids in generated[1]], generated[2]
         return generated
