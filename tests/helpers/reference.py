@@ -277,10 +277,12 @@ def dealt_out(outcomes: list[float], batch: list[Rollout], seed: int) -> list[fl
 
 
 def random_batch(seed: int, *, coarse: bool = False, turns: bool = False, tokens: bool = True, advantages: bool = False,
-                 unscorable: bool = False, truncated: bool = False, longest: int = 24, groups: int = 3) -> list[Rollout]:  # fmt: skip
+                 unscorable: bool = False, truncated: bool = False, longest: int = 24,
+                 groups: int = 3) -> list[Rollout]:  # fmt: skip
     """Groups of 2–4 rollouts, shuffled. `coarse` draws signals from few values, so that ties and plateaus abound.
 
-    `unscorable`: a fifth of the rollouts have no outcome. `truncated`: a quarter are not trained on. Rewards are multiples of 1/8, whose sums are exact: a reward
+    `unscorable`: a fifth of the rollouts have no outcome. `truncated`: a quarter are not trained on.
+    Rewards are multiples of 1/8, whose sums are exact: a reward
     equal to its group's mean has advantage 0 in any order of adding, so its sign is not a matter of rounding.
     """
     draw = random.Random(seed)
