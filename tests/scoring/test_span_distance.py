@@ -129,7 +129,7 @@ def plain(model, rolled, rewards, groups, span, stride) -> torch.Tensor:
 def test_equals_a_plain_loop(rollouts, monkeypatch, numbers):
     monkeypatch.setattr(module, "SPAN", 6)
     monkeypatch.setattr(module, "STRIDE", 4)
-    monkeypatch.setattr(module, "_MOST_NUMBERS", numbers)  # pair by pair
+    monkeypatch.setitem(module._MOST_NUMBERS, "cpu", numbers)  # pair by pair
     monkeypatch.setattr(module, "_CANDIDATES", 1)
     rewards = torch.tensor([1.0, 0, 0, NAN, 0.2, 0.9, 0.5, 0.1])
     groups = torch.tensor([0] * 4 + [1] * 4)

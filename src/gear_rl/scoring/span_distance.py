@@ -29,8 +29,7 @@ EPSILON = 0.01
 """Sinkhorn's ε as a share of the pair's mean cost; ours."""
 ITERATIONS = 100
 """Of Sinkhorn; ours. With `EPSILON` that is within a few per cent of the exact distance."""
-_MOST_NUMBERS = {"cpu": 1 << 19}  # of states and costs alive together: what a core's cache holds; elsewhere:
-_MOST_NUMBERS_ELSEWHERE = 1 << 24
+_MOST_NUMBERS = {"cpu": 1 << 19, "other": 1 << 24}  # of states and costs alive together; on a CPU what its cache holds
 _SCALED = 9  # iterations between two returns to log space
 _MARGIN = 1.02  # a pair is given up where its distance is surely further than this from what was found
 _CANDIDATES = 4  # opposing spans that are tried at a time, nearest means first
@@ -93,7 +92,7 @@ def _nearest(states: Tensor, centre: Tensor, left: list[Tensor], right: list[Ten
     best_left, best_right = bound.new_full((len(left),), torch.inf), bound.new_full((len(right),), torch.inf)
     open_pairs = torch.ones_like(bound, dtype=torch.bool)
     longest = max(map(len, [*left, *right]))
-    most = _MOST_NUMBERS.get(states.device.type, _MOST_NUMBERS_ELSEWHERE)
+    most = _MOST_NUMBERS["cpu" if states.device.type == "cpu" else "other"]
     at_once = max(1, most // (longest * (2 * states.shape[1] + 4 * longest)))
     candidates = 1  # at first, so that there is something to compare with
     while True:
