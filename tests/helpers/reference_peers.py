@@ -140,7 +140,8 @@ def sc_grpo(batch, i, A, o):
 
     def weights(j):
         over = {"rollout": [j], "group": members(batch, j), "batch": range(len(batch))}[o["scope"]]
-        pool = [x for k in over if hinted(k) and batch[k].trained for x in batch[k].at_actions("forward_kl")]
+        over = [k for k in over if hinted(k) and (batch[k].trained or o["scope"] == "rollout")]
+        pool = [x for k in over for x in batch[k].at_actions("forward_kl")]
         c = max(quantile(pool, o["percentile"]) if pool else 0.0, o["floor"])
         return [x / (x + c) for x in batch[j].at_actions("forward_kl")]
 

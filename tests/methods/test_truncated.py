@@ -31,8 +31,9 @@ def test_others_are_compared_with_it_and_it_has_no_credit(name, seed):
 @pytest.mark.parametrize("name", ["grpo", "dr_grpo", "gear", "crpo", "trace", "mt_grpo"])
 def test_a_reward_counts_without_tokens(name):
     """As in TRL, where the reward of a masked completion is part of its group's mean."""
-    batch = random_batch(2, longest=12, groups=1)
-    batch[0].mask = [False] * len(batch[0].mask)
+    batch = [replace(r, group=0) for r in random_batch(1, longest=12)]
+    for i, rollout in enumerate(batch):
+        rollout.mask, rollout.reward = [i > 0] * len(rollout.mask), i / 8
     rollouts = to_rollouts(batch)
     other = rollouts.rewards.clone()
     other[0] += 1.0

@@ -65,7 +65,8 @@ class SCGRPO(OnOutcome):
             rollouts.counted & (n_correct != 1) & (n_correct < number_in_group(rollouts.counted, rollouts.group_ids))
         )
         divergence = self.signal(rollouts, "forward_kl").clamp(min=0)  # (B, L); below 0 is rounding
-        live = actions.valid & (hinted & rollouts.credited)[:, None]  # the tokens of the loss
+        pooled = hinted if o.scope == "rollout" else hinted & rollouts.credited  # shared with others: the tokens of the loss
+        live = actions.valid & pooled[:, None]
         level = pooled_quantile(divergence, live, self._pools(rollouts), o.percentile)
         f = divergence / (divergence + level.clamp(min=o.floor)[:, None])
         weights = torch.where(hinted[:, None], f, 1.0) * actions.valid
