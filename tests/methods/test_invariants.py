@@ -48,7 +48,7 @@ def outcome_of(name: str, rollouts: Rollouts, options: dict) -> torch.Tensor:
     for group in rollouts.group_ids.unique():
         members = rollouts.group_ids == group
         assert torch.equal(outcome[members].sort().values, grpo[members].sort().values)
-    return outcome
+    return outcome * rollouts.credited  # whatever it is, a rollout that is not trained on has no credit
 
 
 # 1. α = 0 or λ = 0 gives GRPO, bit for bit
