@@ -110,7 +110,7 @@ def test_a_reward_of_nan_is_a_rollout_that_could_not_be_scored():
     rollouts = Rollouts(mask, torch.tensor([1.0, float("nan"), 0.0, 5.0]), torch.zeros(4, dtype=torch.long))
     assert rollouts.scorable.tolist() == [True, False, True, True]
     assert rollouts.counted.tolist() == [True, False, True, False]
-    assert credit("dr_grpo", rollouts).advantages[:, 0].tolist() == [0.5, 0.0, -0.5, 0.0]
+    assert credit("dr_grpo", rollouts).advantages[:, 0].tolist() == [-1.0, 0.0, -2.0, 0.0]  # 5 counts
 
 
 def test_equal_rewards_have_no_advantage_to_the_last_bit():

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from datasets import Dataset
+from trl import GRPOTrainer
 from trl_setups import build, own_rollouts
 
 from gear_rl.engines.record import token_texts
 from gear_rl.engines.trl import CreditGRPOTrainer
+from gear_rl.engines.trl_support import refuse_image_tools
 from gear_rl.errors import GearError
+from gear_rl.methods import credit, method
 from gear_rl.scoring.divergence import token_divergence
 from gear_rl.scoring.head import Head
 from gear_rl.scoring.scorer import Scorer
@@ -44,7 +49,7 @@ def test_a_rollout_that_nobody_scored_is_nobodys_example_and_nobodys_baseline(
     trainer.train()
     rewards = seen[0].rollouts.rewards
     assert rewards.isnan().tolist() == [i % 4 == 0 for i in range(8)]
-    assert not {0, 4} & set(siblings(rewards, seen[0].rollouts.group_ids))
+    assert not {0, 4} & set(siblings(seen[0].sampled))
     assert not seen[0].credit.advantages[[0, 4]].any()
 
 
@@ -66,23 +71,84 @@ def test_with_dropout_the_student_is_read_again(tmp_path, workshop, model_and_to
     assert torch.allclose(seen[0].rollouts.signals["student_logprob"], fresh["student_logprob"], atol=1e-4)
 
 
-def test_truncated_completions_reach_the_record_whole(tmp_path, workshop, model_and_tokenizer, data):
+@pytest.mark.parametrize("credit_of", ["grpo", "sdpg"])
+def test_truncated_completions_count_in_the_baseline_and_are_not_trained_on(
+    tmp_path, workshop, model_and_tokenizer, data, credit_of
+):
+    """TRL's mean and std have their rewards, and its loss leaves them out. They reach methods and record whole."""
     seen = []
+
+    def cut_off(sample):  # every third rollout lacks its end
+        def cut(prompts, trainer):
+            out = sample(prompts, trainer)
+            for i in range(0, len(prompts), 3):
+                out["completion_ids"][i], out["env_mask"][i] = out["completion_ids"][i][:2], out["env_mask"][i][:2]
+            return out
+
+        return cut
+
     trainer = build(
-        CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, data, max_completion_length=2,
-        mask_truncated_completions=True, recorder=seen.append,
+        CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, data, mask_truncated_completions=True, max_steps=1,
+        rollout_func=cut_off(own_rollouts(workshop, model_and_tokenizer[1])), recorder=seen.append, credit=credit_of,
     )  # fmt: skip
     trainer.train()
-    masked = ~seen[0].rollouts.action_mask.any(1)
-    assert masked.any()
-    assert all(len(ids) == 2 for ids, out in zip(seen[0].sampled.completion_ids, masked, strict=True) if out)
+    rollouts, got = seen[0].rollouts, seen[0].credit.advantages
+    trained = torch.tensor([i % 3 != 0 for i in range(8)])
+    assert rollouts.trained.tolist() == trained.tolist() and rollouts.action_mask.any(1).all()
+    assert all(len(ids) == 2 for ids in seen[0].sampled.completion_ids[::3])
+    ours = credit(credit_of, replace(rollouts, advantages=None)).advantages
+    torch.testing.assert_close(ours, got, atol=1e-5, rtol=1e-5)  # TRL's own baseline, and ours
+    assert got[trained].any() and not got[~trained].any()
 
 
-@pytest.mark.parametrize("credit", ["gear", "low_probability", "opsd"])
-def test_images_are_an_error_before_anything_runs(tmp_path, workshop, model_and_tokenizer, data, credit):
+@pytest.mark.parametrize("name", ["gear", "low_probability", "opsd"])
+def test_images_are_an_error_before_anything_runs(tmp_path, workshop, model_and_tokenizer, data, name):
     with_images = data.add_column("images", [[] for _ in range(len(data))])
     with pytest.raises(GearError, match="images"):
-        build(CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, with_images, credit=credit)
+        build(CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, with_images, credit=name)
+
+
+def look(angle: int) -> list:
+    """Take a picture.
+
+    Args:
+        angle: Where to.
+    """
+    return [{"type": "image", "image": None}]
+
+
+def count(word: str) -> str:
+    """Count letters.
+
+    Args:
+        word: What to count.
+    """
+    return str(len(word))
+
+
+def test_tools_that_may_return_images_are_an_error_before_anything_is_sampled():
+    refuse_image_tools(method("gear"), [count])
+    refuse_image_tools(method("grpo"), [look])  # reads no probabilities
+    with pytest.raises(GearError, match="'look' may return some"):
+        refuse_image_tools(method("gear"), [count, look])
+    with pytest.raises(GearError, match="Annotate it"):
+        refuse_image_tools(method("opsd"), [lambda word: "text"])
+
+
+def test_an_image_that_a_tool_returns_all_the_same_is_an_error_before_rewards(
+    tmp_path, workshop, model_and_tokenizer, data, monkeypatch
+):
+    def rewarded(completion_ids, **_):
+        raise AssertionError("rewards were asked for")
+
+    def generated(self, prompts):
+        ids = [[5, 6]] * len(prompts)
+        return ids, ids, None, ["a"] * len(prompts), None, {}, [["an image"], *[None] * (len(prompts) - 1)], []
+
+    trainer = build(CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, data, reward_funcs=[rewarded])
+    monkeypatch.setattr(GRPOTrainer, "_generate", generated)
+    with pytest.raises(GearError, match="tool results with images"):
+        trainer.train()
 
 
 def test_hints_need_not_be_text(tmp_path, workshop, model_and_tokenizer, data):

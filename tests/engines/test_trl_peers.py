@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 import torch
 from datasets import Dataset
@@ -87,10 +89,35 @@ def test_the_mask_budget_is_obeyed(tmp_path):
 # --- hints ------------------------------------------------------------------------------------------------------------
 
 
+def batch_of(rewards, groups, without_tokens=()):
+    n = len(rewards)
+    mask = torch.tensor([[i not in without_tokens] for i in range(n)])
+    ids, given = torch.full((n, 1), 2), (torch.tensor(rewards), torch.tensor(groups))
+    return Sampled([{}] * n, [""] * n, [[1]] * n, [[2]] * n, ids, mask, *given)
+
+
 def test_who_is_a_sibling():
-    rewards = torch.tensor([1.0, 0, 1, 0, 0.5, 0.5, 0, 1])
-    groups = torch.tensor([0, 0, 0, 0, 1, 1, 2, 2])
-    assert siblings(rewards, groups) == [2, 2, 0, 0, None, None, 7, None]
+    sampled = batch_of([1.0, 0, 1, 0, 0.5, 0.5, 0.1, 0.2], [0, 0, 0, 0, 1, 1, 2, 2])
+    assert siblings(sampled) == [2, 2, 0, 0, None, None, 7, None], "above the group's mean"
+    assert siblings(sampled, success=0.5) == [2, 2, 0, 0, 5, 4, None, None], "a reward of at least 0.5"
+    assert siblings(batch_of([1.0, 0, 1], [0, 0, 0], without_tokens=[2]), success=0.5) == [None, 0, 0]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_sc_grpo_shows_a_correct_sibling_or_where_nobody_is_any(seed):
+    """The sheet's rule: 2 <= n_c < G a correct one, n_c = 0 any, n_c = 1 or G none; never itself."""
+    draw = random.Random(seed)
+    groups = [g for g in range(6) for _ in range(draw.randint(2, 5))]
+    chance = {g: draw.choice((0.0, 0.3, 0.7, 1.0)) for g in groups}
+    rewards = [float(draw.random() < chance[g]) for g in groups]
+    for i, j in enumerate(siblings(batch_of(rewards, groups), 0.5, any_where_none=True)):
+        of = [k for k, g in enumerate(groups) if g == groups[i]]
+        correct = [k for k in of if rewards[k] == 1.0]
+        if len(correct) in (1, len(of)):
+            assert j is None
+        else:
+            assert j != i and j in (correct or of)
+    assert method("sc_grpo").hint == "any_sibling"
 
 
 def test_sdpo_reads_a_successful_sibling(tmp_path):
@@ -98,7 +125,7 @@ def test_sdpo_reads_a_successful_sibling(tmp_path):
     seen, tokenizer = watch(trainer), trainer.processing_class
     trainer.train()
     batch = seen[0]
-    chosen = siblings(batch["rollouts"].rewards, batch["rollouts"].group_ids)
+    chosen = siblings(batch["sampled"], success=0.5)
     assert any(j is not None for j in chosen)
     for verdict, j, ids in zip(batch["verdicts"], chosen, batch["hinted"], strict=True):
         shown = tokenizer.decode(ids).split(" hint ")[1].split(" <end>")[0]
@@ -150,7 +177,7 @@ def test_a_teacher_with_nothing_to_read_changes_nothing(tmp_path, workshop, mode
     assert (later.signals["tool_call"] == later.action_mask).all(), "a task that cannot tell: all action tokens"
 
 
-def test_siblings_by_default_are_retold_with_the_feedback(tmp_path, workshop, model_and_tokenizer, data):
+def test_feedback_is_read_where_there_is_no_sibling(tmp_path, workshop, model_and_tokenizer, data):
     trainer = plain_trainer(
         tmp_path, workshop, model_and_tokenizer, data, credit="sdpo",
         knowledge=Told(feedback=lambda done: ["hmm no"] * len(done)),
@@ -158,9 +185,11 @@ def test_siblings_by_default_are_retold_with_the_feedback(tmp_path, workshop, mo
     seen = watch(trainer)
     trainer.train()
     batch = seen[0]
-    for i, j in enumerate(siblings(batch["rollouts"].rewards, batch["rollouts"].group_ids)):
+    chosen = siblings(batch["sampled"], success=0.5)
+    assert any(j is not None for j in chosen)
+    for i, j in enumerate(chosen):
         shown = model_and_tokenizer[1].decode(batch["hinted"][i])
-        assert "hmm no <end>" in shown
+        assert ("hmm no <end>" in shown) == (j is None)
         if j is not None:
             spoken = [t for t, m in zip(batch["completions"][j], batch["rollouts"].action_mask[j], strict=False) if m]
             assert model_and_tokenizer[1].decode(spoken, skip_special_tokens=True).strip() in shown

@@ -289,7 +289,7 @@ def test_a_signal_that_the_workers_did_not_send_is_named():
         None,
         Sources(),
         lambda p, r: [],
-        "gear",
+        method("gear"),
     )
     mask = torch.tensor([[True, False]])
     known = {"entropy": torch.tensor([[2.0, 3.0]])}

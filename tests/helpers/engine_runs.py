@@ -49,5 +49,5 @@ def as_dict(scored: Any) -> dict[str, Any]:
     return {
         "step": scored.step, "rows": sampled.rows, "verdicts": sampled.verdicts, "rollouts": scored.rollouts,
         "credit": scored.credit, "prompts": sampled.prompt_ids, "completions": sampled.completion_ids,
-        "hinted": None if hinted is None else hinted.prompt_ids,
+        "hinted": None if hinted is None else hinted.prompt_ids, "sampled": sampled,
     }  # fmt: skip

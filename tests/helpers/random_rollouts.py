@@ -19,6 +19,7 @@ VALUES = {  # tried for every option of that name
     "rho_max": (10.0, 1.0, 2.0), "scale_rewards": (True, False), "length": (1, 3, 8), "seed": (0, 1, 2**40),
     "floor": (0.1, 1e-6, 1.0), "clip": (0.5, 0.2, 1.0),
     "hint": ("feedback", "sibling"), "tau": (2.0, 0.02, 0.5), "surprise": (0.5, 0.0, 1.0), "beta": (0.5, 0.0, 0.9, 1.0),
+    "success_by": ("reward", "group_mean"),
     "threshold": (0.25, 0.5, 0.0, 0.8, 1.0), "coefficient": (1.0, 0.5), "reference": (0.001, 0.0), "top_k": (100, 0),
     "entry_clip": (0.05, 0.0), "token_cap": (20.0, 0.0), "importance_clip": (2.0, 0.0), "reference_mode": ("urkl", "fkl"),
     "share": (0.2, 1.0, 0.5, 0.01), "turn_weight": (1.0, 0.0, 0.5), "form": ("own", "paper"), "discount": (1.0, 0.5, 0.0),
@@ -51,6 +52,7 @@ def to_rollouts(batch: list[Rollout], dtype: torch.dtype = torch.float32) -> Rol
         token_ids=None if first.tokens is None else torch.tensor([r.tokens for r in batch]),
         signals={k: torch.tensor([r.signals[k] for r in batch], dtype=dtype) for k in first.signals},
         channels={k: torch.tensor([r.channels[k] for r in batch], dtype=dtype) for k in first.channels},
+        trained=None if all(r.trained for r in batch) else torch.tensor([r.trained for r in batch]),
     )
 
 

@@ -19,7 +19,7 @@ SIGNALS = (
     "reverse_kl", "entropy", "student_logprob", "teacher_logprob", "decision", "turn_reward", "anchor_state", "tool_call",
     "answer_logprob", "answer_logprob_start", "frozen_answer_logprob", "frozen_answer_logprob_start", "hindsight_logprob",
     "wrong_teacher_logprob", "saliency_mask", "saliency_grad", "answer_saliency", "answer_box", "span_distance",
-    "forward_kl", "request_ids", "values",
+    "forward_kl", "request_ids", "values", "sibling_length",
 )  # fmt: skip
 CHANNELS = ("style", "task", "anchor")
 
@@ -34,11 +34,21 @@ class Rollout:
     tokens: list[int] | None = None
     advantage: float | None = None
     channels: dict[str, float] = field(default_factory=dict)
+    trained: bool = True
+
+    @property
+    def scored(self) -> bool:
+        """Its reward is part of its group's statistics, trained on or not, whatever it said."""
+        return not math.isnan(self.reward)
 
     @property
     def counts(self) -> bool:
-        """It is part of its group's statistics: it could be scored, and has action tokens."""
-        return any(self.mask) and not math.isnan(self.reward)
+        """So are its turns and signals: it has action tokens too."""
+        return any(self.mask) and self.scored
+
+    @property
+    def in_loss(self) -> bool:
+        return self.counts and self.trained
 
     @property
     def positions(self) -> list[int]:
@@ -75,8 +85,8 @@ def group_advantages(batch: list[Rollout], scale: bool) -> list[float]:
         return [0.0 if math.isnan(r.reward) else r.advantage for r in batch]
     result = []
     for rollout in batch:
-        rewards = [r.reward for r in batch if r.group == rollout.group and r.counts]
-        if not rollout.counts or len(rewards) == 1:
+        rewards = [r.reward for r in batch if r.group == rollout.group and r.scored]
+        if not rollout.scored or len(rewards) == 1:
             result.append(0.0)
             continue
         mean = math.fsum(rewards) / len(rewards)
@@ -95,7 +105,7 @@ def credit_of_one(name: str, rollout: Rollout, A: float, o: dict) -> Result:
     if name == "opd":
         for index, t in enumerate(positions):
             gap = rollout.signals["teacher_logprob"][t] - rollout.signals["student_logprob"][t]
-            result.advantages[t] = 0.0 if math.isnan(rollout.reward) else max(-o["clip"], min(o["clip"], gap))
+            result.advantages[t] = max(-o["clip"], min(o["clip"], gap)) if rollout.in_loss else 0.0
             result.weights[t], result.segments[t] = 1.0, index + 1
         return result
 
@@ -116,7 +126,7 @@ def credit_of_one(name: str, rollout: Rollout, A: float, o: dict) -> Result:
     for index, t in enumerate(positions):
         w = rho[index] / mean  # (8)
         mix = o.get("mix", 1.0)
-        result.advantages[t] = A * ((1 - mix) + mix * w)  # (9)
+        result.advantages[t] = A * ((1 - mix) + mix * w) if rollout.trained else 0.0  # (9)
         result.weights[t], result.segments[t], result.onsets[t] = w, segment_of[index], onset[index]
     return result
 
@@ -267,10 +277,12 @@ def dealt_out(outcomes: list[float], batch: list[Rollout], seed: int) -> list[fl
 
 
 def random_batch(seed: int, *, coarse: bool = False, turns: bool = False, tokens: bool = True, advantages: bool = False,
-                 unscorable: bool = False, longest: int = 24, groups: int = 3) -> list[Rollout]:  # fmt: skip
+                 unscorable: bool = False, truncated: bool = False, longest: int = 24,
+                 groups: int = 3) -> list[Rollout]:  # fmt: skip
     """Groups of 2–4 rollouts, shuffled. `coarse` draws signals from few values, so that ties and plateaus abound.
 
-    `unscorable`: a fifth of the rollouts have no outcome. Rewards are multiples of 1/8, whose sums are exact: a reward
+    `unscorable`: a fifth of the rollouts have no outcome. `truncated`: a quarter are not trained on.
+    Rewards are multiples of 1/8, whose sums are exact: a reward
     equal to its group's mean has advantage 0 in any order of adding, so its sign is not a matter of rounding.
     """
     draw = random.Random(seed)
@@ -304,6 +316,7 @@ def random_batch(seed: int, *, coarse: bool = False, turns: bool = False, tokens
     draw.shuffle(batch)
     for rollout in batch:
         _add_what_peers_read(rollout, draw, number)
+        rollout.trained = not (truncated and draw.random() < 0.25)
     return batch
 
 
@@ -324,6 +337,7 @@ def _add_what_peers_read(rollout: Rollout, draw: random.Random, number: Callable
         "answer_box": [float(draw.choice((0, 0, 0, 1, 2))) if boxed else 0.0 for _ in T],
         "request_ids": [float(x) for x in request[1:]],
         "values": [number(1.0) for _ in T],
+        "sibling_length": [float(draw.randint(1, len(T)))] * len(T),
     }
     rollout.channels = {"style": draw.randrange(9) / 8, "task": 4 * draw.randrange(3), "anchor": draw.random() < 0.2}
     rollout.channels = {name: float(value) for name, value in rollout.channels.items()}

@@ -10,7 +10,7 @@ import math
 from itertools import pairwise
 
 from reference import Result, Rollout, clip, group_advantages, sign
-from reference_turns import TURN_DEFAULTS, TURN_PEERS, mean_and_std, members, segments_by_turn
+from reference_turns import TURN_DEFAULTS, TURN_PEERS, mean_and_std, members, scored, segments_by_turn
 
 PEER_DEFAULTS: dict[str, dict] = {
     "rlsd": dict(mix=0.5, clip=0.2, scale_rewards=True),
@@ -22,7 +22,7 @@ PEER_DEFAULTS: dict[str, dict] = {
     "sc_grpo": dict(percentile=0.75, floor=1e-4, scope="group", bonus=0.1, success=0.5, scale_rewards=True),
     "sdar": dict(coefficient=0.01, sharpness=5.0, scale_rewards=True),
     "opsd": dict(beta=0.0, entry_clip=0.05, token_cap=0.0, coefficient=1.0),
-    "sdpo": dict(beta=0.5, coefficient=1.0, top_k=100, importance_clip=2.0),
+    "sdpo": dict(beta=0.5, coefficient=1.0, top_k=100, importance_clip=2.0, success=0.5, success_by="reward"),
     "sdpg": dict(coefficient=0.001, token_cap=20.0, reference=0.001, reference_mode="urkl"),
     "oar_p": dict(beta=1.0, threshold=0.25, rho_min=0.1, mix=1.0, scale_rewards=True),
     "oar_g": dict(beta=1.0, threshold=0.25, rho_min=0.1, mix=1.0, scale_rewards=True),
@@ -48,7 +48,7 @@ def _result(name: str, batch: list[Rollout], i: int, A: list[float], o: dict) ->
     if not positions:
         return result
     advantages, weights = PEERS[name](batch, i, A, o)
-    if math.isnan(rollout.reward):
+    if not rollout.in_loss:
         advantages = [0.0] * len(positions)
     if name in ("opsd", "sdpo", "sdpg", "crpo"):
         segments = [1] * len(positions)
@@ -110,11 +110,12 @@ def residuals(batch, i, o):
 
 def rlcsd(batch, i, A, o):
     mine, n = residuals(batch, i, o), len(batch[i].positions)
-    if mine is None:
+    if mine is None or not batch[i].in_loss:
         return [0.0] * n, [1.0] * n
     over = [j for j in range(len(batch)) if o["denominators"] == "batch" or batch[j].group == batch[i].group]
-    tokens = [x for j in over for x in residuals(batch, j, o) or [] if batch[j].positions]
-    N, chosen = sum(len(batch[j].positions) for j in over if batch[j].counts), sum(selected for _, selected in tokens)
+    over = [j for j in over if batch[j].in_loss]
+    tokens = [x for j in over for x in residuals(batch, j, o) or []]
+    N, chosen = sum(len(batch[j].positions) for j in over), sum(selected for _, selected in tokens)
     advantages = []
     for res, selected in mine:
         a = A[i]
@@ -139,13 +140,17 @@ def sc_grpo(batch, i, A, o):
 
     def weights(j):
         over = {"rollout": [j], "group": members(batch, j), "batch": range(len(batch))}[o["scope"]]
-        pool = [x for k in over if hinted(k) for x in batch[k].at_actions("forward_kl")]
-        c = max(quantile(pool, o["percentile"]), o["floor"])
+        over = [k for k in over if hinted(k) and (batch[k].trained or o["scope"] == "rollout")]
+        pool = [x for k in over for x in batch[k].at_actions("forward_kl")]
+        c = max(quantile(pool, o["percentile"]) if pool else 0.0, o["floor"])
         return [x / (x + c) for x in batch[j].at_actions("forward_kl")]
 
     f, a = weights(i), A[i]
     if number_correct(i) == 0:
-        s = {j: math.fsum(weights(j)) / len(weights(j)) for j in members(batch, i)}
+        s = {}
+        for j in members(batch, i):  # over the tokens that both it and the sibling it was shown have
+            both = weights(j)[: max(1, int(batch[j].at_actions("sibling_length")[0]))]
+            s[j] = math.fsum(both) / len(both)
         mean, std = mean_and_std(list(s.values()))
         a = o["bonus"] * (s[i] - mean) / (std + 1e-4)
     return [a * x for x in f], f
@@ -218,7 +223,7 @@ def shear(batch, i, A, o):
 
 
 def high_entropy(batch, i, A, o):
-    over = [r for r in batch if not math.isnan(r.reward)] if o["scope"] == "batch" else [batch[i]]
+    over = [r for r in batch if r.in_loss] if o["scope"] == "batch" else [batch[i]]
     pool = [h for r in over for h in r.at_actions("entropy")]
     tau = quantile(pool, 1 - o["share"]) if pool else 0.0
     kept = [1.0 if h >= tau else 0.0 for h in batch[i].at_actions("entropy")]
@@ -235,7 +240,7 @@ def crpo(batch, i, A, o):
     n, total = len(batch[i].positions), 0.0
     if batch[i].counts:
         for name in ("task", "style"):
-            mean, std = mean_and_std([batch[j].channels[name] for j in members(batch, i)])
+            mean, std = mean_and_std([batch[j].channels[name] for j in scored(batch, i)])
             centred = batch[i].channels[name] - mean
             total += 0.5 * (centred / (std + 1e-6) if o["scale_rewards"] else centred)
 

@@ -37,8 +37,13 @@ def segments_by_turn(rollout: Rollout) -> list[int]:
 
 
 def members(batch: list[Rollout], i: int) -> list[int]:
-    """Those that the group's statistics are over."""
+    """Those whose turns and signals the group's statistics are over."""
     return [j for j, r in enumerate(batch) if r.group == batch[i].group and r.counts]
+
+
+def scored(batch: list[Rollout], i: int) -> list[int]:
+    """Those whose rewards they are over."""
+    return [j for j, r in enumerate(batch) if r.group == batch[i].group and r.scored]
 
 
 def per_token(rollout: Rollout, of_turn: list[float]):
@@ -102,7 +107,7 @@ def mt_grpo(batch, i, A, o):
     def turn_rewards(j):  # of the turns that a tool result followed
         return [batch[j].signals["turn_reward"][turn[-1]] for turn in turns_of(batch[j])[:-1]]
 
-    peers, mine = members(batch, i), turn_rewards(i)
+    peers, mine = scored(batch, i), turn_rewards(i)
     if not mine and o["fallback"] == "combined":
         sums = {j: batch[j].reward + math.fsum(turn_rewards(j)) for j in peers}
         return per_token(batch[i], [relative(sums[i], list(sums.values()), o["scale_rewards"], 1e-4)])
@@ -131,9 +136,11 @@ def gigpo(batch, i, A, o):
         earned[-1] += batch[j].reward
         for turn, value in zip(turns, returns(earned, o["gamma"]), strict=True):
             visits.setdefault(batch[j].signals["anchor_state"][turn[0]], []).append(value)
-        episodes += [batch[j].reward] * (len(turns) if o["episode_mean"] == "steps" else 1)
+        episodes += [batch[j].reward] * len(turns)
         if j == i:
             mine = list(zip(turns, returns(earned, o["gamma"]), strict=True))
+    if o["episode_mean"] == "rollouts":
+        episodes = [batch[j].reward for j in scored(batch, i)]
     episode = relative(batch[i].reward, episodes, o["scale_rewards"], 1e-6)
     of_turn = []
     for turn, value in mine:
@@ -181,7 +188,8 @@ def _igpo_by_position(batch, i, rewards, o):
                 if batch[j].mask[t] or o["variant"] == "position":
                     rows[j][t] = value
             end = turn[-1] + 1
-    advantages = [rows[i][t] - math.fsum(row[t] for row in rows.values()) / len(rows) for t in batch[i].positions]
+    n = len(scored(batch, i))  # one that said nothing counts as 0
+    advantages = [rows[i][t] - math.fsum(row[t] for row in rows.values()) / n for t in batch[i].positions]
     return advantages, [1.0] * len(advantages)
 
 
@@ -191,7 +199,7 @@ def trace(batch, i, A, o):
     elif not batch[i].counts:
         a = 0.0
     else:
-        pool = [batch[j].reward for j in members(batch, i)]
+        pool = [batch[j].reward for j in scored(batch, i)]
         mean = math.fsum(pool) / len(pool)
         a = batch[i].reward - mean
         if o["scale_rewards"]:

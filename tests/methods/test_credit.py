@@ -29,15 +29,15 @@ def one_pair(reverse_kl, entropy=None, teacher_minus_student=None, turns=None, r
 
 def test_group_advantage_by_hand():
     mask = torch.tensor([[True, False], [True, True], [True, True], [False, False], [True, False]])
-    rewards = torch.tensor([1.0, 0.0, 3.0, 100.0, 5.0])
-    rollouts = Rollouts(mask, rewards, torch.tensor([7, 7, 2, 7, 2]))  # the fourth has no action token: left out
+    rewards = torch.tensor([1.0, 0.0, 3.0, 5.0, 5.0])
+    rollouts = Rollouts(mask, rewards, torch.tensor([7, 7, 2, 7, 2]))  # the fourth has no action token: its reward counts
     a = credit("grpo", rollouts).advantages
-    pair = 0.5 / (0.5**0.5 + 1e-4)
-    assert a[0].tolist() == pytest.approx([pair, 0.0])
-    assert a[1].tolist() == pytest.approx([-pair, -pair])
+    std = 7**0.5 + 1e-4  # of 1, 0, 5
+    assert a[0].tolist() == pytest.approx([-1 / std, 0.0])
+    assert a[1].tolist() == pytest.approx([-2 / std, -2 / std])
     assert a[3].tolist() == [0.0, 0.0]
     assert a[4, 0].item() == pytest.approx(1.0 / (2**0.5 + 1e-4))
-    assert credit("dr_grpo", rollouts).advantages[:, 0].tolist() == [0.5, -0.5, -1.0, 0.0, 1.0]
+    assert credit("dr_grpo", rollouts).advantages[:, 0].tolist() == [-1.0, -2.0, -1.0, 0.0, 1.0]
 
 
 def test_gear_by_hand():

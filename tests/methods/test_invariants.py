@@ -21,7 +21,14 @@ WEIGHTING = [name for name, cls in METHODS.items() if cls.preserves_mass]
 
 seeds, either = st.integers(0, 10**9), st.booleans()
 batches = st.builds(
-    random_batch, seeds, coarse=either, turns=either, tokens=either, advantages=either, unscorable=either
+    random_batch,
+    seeds,
+    coarse=either,
+    turns=either,
+    tokens=either,
+    advantages=either,
+    unscorable=either,
+    truncated=either,
 )
 few = settings(max_examples=60, deadline=None, derandomize=True)
 weighting_methods = pytest.mark.parametrize("name", WEIGHTING)
@@ -41,7 +48,7 @@ def outcome_of(name: str, rollouts: Rollouts, options: dict) -> torch.Tensor:
     for group in rollouts.group_ids.unique():
         members = rollouts.group_ids == group
         assert torch.equal(outcome[members].sort().values, grpo[members].sort().values)
-    return outcome
+    return outcome * rollouts.credited  # whatever it is, a rollout that is not trained on has no credit
 
 
 # 1. α = 0 or λ = 0 gives GRPO, bit for bit

@@ -23,7 +23,14 @@ FIELDS = ("advantages", "weights", "segments", "onsets")
 
 seeds, either = st.integers(0, 10**9), st.booleans()
 batches = st.builds(
-    random_batch, seeds, coarse=either, turns=either, tokens=either, advantages=either, unscorable=either
+    random_batch,
+    seeds,
+    coarse=either,
+    turns=either,
+    tokens=either,
+    advantages=either,
+    unscorable=either,
+    truncated=either,
 )
 few = settings(max_examples=25, deadline=None, derandomize=True)
 every_peer, other_peers = pytest.mark.parametrize("name", PEERS), pytest.mark.parametrize("name", OTHERS)

@@ -16,7 +16,9 @@ from small_rollouts import four, pair
 from gear_rl import credit
 
 seeds, either = st.integers(0, 10**9), st.booleans()
-batches = st.builds(random_batch, seeds, coarse=either, turns=either, advantages=either, unscorable=either)
+batches = st.builds(
+    random_batch, seeds, coarse=either, turns=either, advantages=either, unscorable=either, truncated=either
+)
 few = settings(max_examples=25, deadline=None, derandomize=True)
 
 

@@ -53,6 +53,36 @@ def test_sinkhorn_of_unequal_sizes_ignores_the_filling():
     assert float(sinkhorn(whole(x), whole(x))) == pytest.approx(0.0, abs=1e-2)
 
 
+def in_log_space(x, y):
+    """Sinkhorn as it is written down, one sum of exponentials after the other."""
+    cost = (x[:, None] - y[None]).norm(dim=-1).double()
+    kernel = -cost / (module.EPSILON * cost.mean())
+    f, g = torch.zeros(len(x)).double(), torch.zeros(len(y)).double()
+    for _ in range(module.ITERATIONS):
+        f = -torch.tensor(float(len(x))).log() - (kernel + g).logsumexp(1)
+        g = -torch.tensor(float(len(y))).log() - (kernel + f[:, None]).logsumexp(0)
+    plan = (kernel + f[:, None] + g).exp()
+    return float((plan * cost).sum() / plan.sum())
+
+
+@pytest.mark.parametrize(("n", "m", "shift"), [(100, 100, 0.0), (60, 100, 0.5), (3, 100, 50.0), (1, 1, 1.0)])
+def test_scaling_is_sinkhorn_in_log_space(n, m, shift):
+    x, y = cloud(n, 0), cloud(m, 1)
+    y[0] += shift  # far from all others: scalings alone would overflow
+    assert float(sinkhorn(whole(x), whole(y))) == pytest.approx(in_log_space(x, y), rel=1e-6)
+
+
+@pytest.mark.parametrize("drift", [0.0, 0.3])
+def test_pairs_given_up_change_no_minimum(drift):
+    states = torch.cat([cloud(75, seed, 16) for seed in range(6)]) + drift * torch.arange(450)[:, None] / 25
+    left, right = ([w for first in firsts for w in windows_of(torch.arange(first, first + 75))]
+                   for firsts in ((0, 75, 150), (225, 300, 375)))  # fmt: skip
+    table = torch.tensor([[float(sinkhorn(whole(states[a]), whole(states[b]))) for b in right] for a in left])
+    found = module._nearest(states, states.mean(0), left, right)
+    torch.testing.assert_close(found[0], table.amin(1), rtol=1e-5, atol=0)
+    torch.testing.assert_close(found[1], table.amin(0), rtol=1e-5, atol=0)
+
+
 def test_windows():
     def sizes(n):
         return [(int(w[0]), len(w)) for w in windows_of(torch.arange(n))]
@@ -99,7 +129,7 @@ def plain(model, rolled, rewards, groups, span, stride) -> torch.Tensor:
 def test_equals_a_plain_loop(rollouts, monkeypatch, numbers):
     monkeypatch.setattr(module, "SPAN", 6)
     monkeypatch.setattr(module, "STRIDE", 4)
-    monkeypatch.setattr(module, "_MOST_NUMBERS", numbers)  # pair by pair
+    monkeypatch.setitem(module._MOST_NUMBERS, "cpu", numbers)  # pair by pair
     monkeypatch.setattr(module, "_CANDIDATES", 1)
     rewards = torch.tensor([1.0, 0, 0, NAN, 0.2, 0.9, 0.5, 0.1])
     groups = torch.tensor([0] * 4 + [1] * 4)

@@ -32,8 +32,8 @@ def group_advantages(rollouts: Rollouts, scale: bool = True, std: Std = TRL) -> 
     """Equation (1), known (GRPO): A_i = (r_i − mean_g r) / (std_g r + ε) → (B,).
 
     Advantages that an engine has given are returned as they are. `scale=False` leaves the division out (Dr.GRPO).
-    Rollouts that are not `counted` (no action tokens, or unscorable) are left out of mean and std, and get 0; so does a
-    whole group of equal rewards.
+    Unscorable rollouts are left out of mean and std, and get 0; so does a whole group of equal rewards. As in TRL, the reward
+    of a rollout without action tokens counts, and so does that of one that is not trained on.
     """
     if rollouts.advantages is not None:
         return rollouts.advantages.to(rollouts.dtype).masked_fill(~rollouts.scorable, 0)
@@ -43,7 +43,7 @@ def group_advantages(rollouts: Rollouts, scale: bool = True, std: Std = TRL) -> 
 
 def advantages_of(rewards: Tensor, rollouts: Rollouts, scale: bool = True, std: Std = TRL) -> Tensor:
     """(1) for any number per rollout (B,), such as one channel of the reward → (B,). NaN is left out, and gets 0."""
-    live = (rollouts.counted & ~rewards.isnan()).nonzero().squeeze(1)  # (M,)
+    live = (rollouts.scorable & ~rewards.isnan()).nonzero().squeeze(1)  # (M,)
     result = torch.zeros_like(rewards, dtype=rollouts.dtype)
     result[live] = relative_to_group(rewards[live], rollouts.group_ids[live], scale, std).to(result.dtype)
     return result

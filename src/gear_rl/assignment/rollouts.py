@@ -48,6 +48,11 @@ class Rollouts:
     """Name → (B,) float. The parts a reward is made of, as they were before they were added up: "format", "style", ...
     NaN: this part could not be scored."""
 
+    trained: Tensor | None = None
+    """(B,) bool. False: the engine will not train on this rollout, such as a truncated one that TRL masks. Its reward, turns
+    and signals count in every baseline as any other's; its tokens enter no statistic over tokens, and have advantage 0. None:
+    all are trained on."""
+
     def __post_init__(self) -> None:
         mask = self.action_mask
         if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.ndim != 2:
@@ -67,6 +72,8 @@ class Rollouts:
             self._check(f"signal {name!r}", signal, per_token, "real")
         for name, channel in self.channels.items():
             self._check(f"channel {name!r}", channel, per_rollout, "float", nan=True)
+        if self.trained is not None:
+            self._check("trained", self.trained, per_rollout, "bool")
         self._check_turns_in_order()
 
     @property
@@ -87,8 +94,14 @@ class Rollouts:
 
     @cached_property
     def counted(self) -> Tensor:
-        """(B,) bool. The rollouts that group statistics are taken over: scorable, and with action tokens."""
+        """(B,) bool. Scorable, and with action tokens: those that have turns and signals to compare, and can be shown to
+        others. Rewards alone are compared over all that are `scorable`, as TRL does."""
         return self.scorable & (self.actions.counts > 0)
+
+    @cached_property
+    def credited(self) -> Tensor:
+        """(B,) bool. Those whose tokens may have an advantage: scorable, and trained on."""
+        return self.scorable if self.trained is None else self.scorable & self.trained
 
     def _check(self, name: str, value: Tensor, shape: torch.Size, kind: str, nan: bool = False) -> None:
         """Shape, dtype, device and, for floats, finiteness wherever a method will look. `nan`: NaN is allowed."""
@@ -155,10 +168,12 @@ class ActionTokens:
         return packed.gather(1, self._ranks).masked_fill_(~self.mask, 0)
 
 
-_KINDS = {"float": "a floating-point", "integer": "an integer", "real": "a real-valued"}
+_KINDS = {"float": "a floating-point", "integer": "an integer", "real": "a real-valued", "bool": "a bool"}
 
 
 def _is_kind(dtype: torch.dtype, kind: str) -> bool:
+    if kind == "bool":
+        return dtype == torch.bool
     if kind == "float":
         return dtype.is_floating_point
     if kind == "integer":

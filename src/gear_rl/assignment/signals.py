@@ -55,8 +55,12 @@ _TABLE = (
     Signal("teacher_logprob", "q", "model", "token", _TEACHER, "log-probability of the sampled token under the teacher"),
     Signal(
         "wrong_teacher_logprob", "q-", "model", "group", "one forward of the teacher per wrong hint, 4 at most",
-        "log of the mean probability of the sampled token under teachers shown wrong hints: the data's, or rollouts of the "
-        "group with a reward below its mean",
+        "log of the mean probability of the sampled token under teachers shown wrong hints: the data's, or unsuccessful "
+        "rollouts of the group",
+    ),
+    Signal(
+        "sibling_length", "m", "model", "group", "none",
+        "how many action tokens the rollout has that the teacher was shown, on all tokens; 0 where it was shown none",
     ),
     Signal(
         "hindsight_logprob", "ph", "model", "token", _TEACHER,

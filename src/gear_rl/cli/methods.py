@@ -27,7 +27,7 @@ HINTS = {
     None: "no teacher",
     "own": "the teacher reads the rollout's own ground truth",
     "other": "the teacher reads another problem's ground truth",
-    "sibling": "the teacher reads a successful rollout of the same group, and the environment's feedback",
+    "sibling": "the teacher reads another rollout of the same group",
     "feedback": "the teacher reads the environment's feedback",
 }
 OPTIONAL = {"loss": "distillation", "channels": "fewest_channels", "schedule": "schedule"}
@@ -74,7 +74,10 @@ def describe(method: type[Method]) -> dict[str, Any]:
 
 def needs_beside_signals(method: type[Method]) -> list[str]:
     """What must be given or added beside signals: something for a teacher to read, parts of the reward, a loss."""
-    read = {"own": ["hint"], "other": ["hint"], "sibling": ["sibling"], "feedback": ["feedback"], None: []}[method.hint]
+    from gear_rl.methods.base import SIBLINGS
+
+    reads = {"own": ["hint"], "other": ["hint"], "feedback": ["feedback"], None: []}
+    read = ["sibling"] if method.hint in SIBLINGS else reads[method.hint]
     return [*read, *["channels"] * bool(method.fewest_channels), *["loss"] * bool(method().distillation)]
 
 

@@ -130,6 +130,7 @@ class CreditStep:
             token_ids=whole.token_ids,
             signals={name: ranks.rows(signals[name]) for name in sorted(signals)} if ranks.size > 1 else signals,
             channels={name: ranks.rows(values) for name, values in channels.items()},
+            trained=whole.trained,
         )
         credit = self.current_method(step).assign(rollouts)
         hinted_all = whole_hinted(hinted, ranks)

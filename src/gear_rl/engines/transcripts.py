@@ -86,7 +86,7 @@ def credited(
         wrong = SOURCES.wrong_hint if method.hint == "other" else None  # else: wrong rollouts of the group
         sources, device = replace(SOURCES, hint_template=hint_template, wrong_hint=wrong), model.device
         scorer, teacher = Scorer(model, temperature), Teacher(model, "live")
-        reader = Reader(scorer, teacher, tokenizer, sources, tokenize, method.name)
+        reader = Reader(scorer, teacher, tokenizer, sources, tokenize, method.name, method.success_at)
     step, done = CreditStep(method, reader), 0
     for members, group_ids in _batches(groups_of(rows)):
         picked = [conversations[i] for i in members]

@@ -25,11 +25,18 @@ from gear_rl.chat.messages import Prompt
 from gear_rl.engines import refusals
 from gear_rl.engines.ranks import check_agreement, join, weighted_means
 from gear_rl.engines.step import CreditStep, Recorder, teacher_of
-from gear_rl.engines.trl_support import refuse_images, refuse_unknown_channels, refuse_unsupported, will_be_sharded
+from gear_rl.engines.trl_support import (
+    refuse_image_tools,
+    refuse_images,
+    refuse_unknown_channels,
+    refuse_unsupported,
+    will_be_sharded,
+)
 from gear_rl.errors import GearError
 from gear_rl.methods import method
 from gear_rl.scoring.body import has_dropout
 from gear_rl.scoring.masking import BUDGET
+from gear_rl.scoring.padding import padded
 from gear_rl.scoring.scorer import Scorer
 from gear_rl.scoring.weights import Weights
 from gear_rl.signals.providers import Reader
@@ -133,6 +140,8 @@ class CreditGRPOTrainer(GRPOTrainer):
         self.policy: Any = self.accelerator.unwrap_model(self.model)
         self.group_size: int = self.num_generations or 1
         refuse_unknown_channels(sources, self.reward_func_names)
+        if self._is_vlm:
+            refuse_image_tools(self.method, self.tools or [])
         processes = self.accelerator.num_processes
         per_process = self.args.per_device_train_batch_size * self.args.steps_per_generation  # type: ignore[attr-defined]
         refusals.refuse_split_groups(self.method, per_process, self.group_size, processes)
@@ -143,7 +152,8 @@ class CreditGRPOTrainer(GRPOTrainer):
         settings = dict(credit=credit, credit_options=self.method.options, teacher=(t.kind, t.every, t.decay))
         check_agreement(ranks, "settings", settings | dict(mix_steps=mix_steps, mask_budget=mask_budget))
         scorer = Scorer(self.weights, self.temperature)
-        reader = Reader(scorer, self.teacher, self._tokenizer, sources, self._tokenized, self.method.name)
+        name, success = self.method.name, self.method.success_at
+        reader = Reader(scorer, self.teacher, self._tokenizer, sources, self._tokenized, name, success)
         self.credit_step = CreditStep(self.method, reader, mix_steps=mix_steps, ranks=ranks, recorder=recorder)
         self.distillation = self.credit_step.distillation
         self.add_callback(_AfterStep(self.credit_step))
@@ -184,7 +194,10 @@ class CreditGRPOTrainer(GRPOTrainer):
         # Kept as they are sampled from: an environment may have added to them.
         self._prompts = [list(p) if isinstance(p, list) else p for p in prompts]
         generated = super()._generate(prompts)
-        self._completion_ids = [list(ids) for ids in generated[1]]  # whole, also where TRL masks a truncated completion
+        if self.policy.training and any(generated[6] or []):  # of prompts and of tools; before rewards and any scoring
+            refuse_images(self.method, ["images"])
+        # Whole, also where TRL masks a truncated completion.
+        self._completion_ids, self._tool_mask = [list(ids) for ids in generated[1]], generated[2]
         return generated
 
     def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -214,14 +227,16 @@ class CreditGRPOTrainer(GRPOTrainer):
         return batch
 
     def _sampled(self, inputs: list[dict], batch: dict[str, Any]) -> Sampled:
-        actions = batch["completion_mask"].bool()
-        if "tool_mask" in batch:
-            actions &= batch["tool_mask"].bool()
+        device, width = batch["completion_mask"].device, batch["completion_mask"].shape[1]
+        said = self._tool_mask or [[1] * len(ids) for ids in self._completion_ids]
+        actions = padded(said, torch.bool, device, width=width)
         first = self.accelerator.process_index * len(inputs)
-        index = torch.arange(first, first + len(inputs), device=actions.device)
+        index = torch.arange(first, first + len(inputs), device=device)
         per_function = self._per_function[index]
-        # Where the step has read the student anyway. With dropout it has read another model than the teacher is.
-        old = None if has_dropout(self.policy) else batch.get("old_per_token_logps")
+        # Where the step has read the student anyway. With dropout it has read another model than the teacher is, and
+        # masked completions without what came before.
+        unread = has_dropout(self.policy) or self.mask_truncated_completions
+        old = None if unread else batch.get("old_per_token_logps")
         names = self.reward_func_names
         rewards = (per_function * self.reward_weights.to(per_function.device)).nansum(1)
         return Sampled(
@@ -237,6 +252,7 @@ class CreditGRPOTrainer(GRPOTrainer):
             channels={name: per_function[:, names.index(name)] for name in self.credit_step.reader.sources.channels},
             verdicts=self.sampler.verdicts if self.sampler is not None else None,
             known={} if old is None else {"student_logprob": old},
+            trained=batch["completion_mask"].any(1) if self.mask_truncated_completions else None,
         )
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:

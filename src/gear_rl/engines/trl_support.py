@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from accelerate import Accelerator
 from accelerate.utils import DistributedType
@@ -41,15 +43,39 @@ IMAGES = ("image", "images", "pixel_values", "image_grid_thw", "pixel_attention_
 """Columns of a data set, or fields of TRL's batch, that hold images."""
 
 
+TEXT = ("str", "int", "float", "bool", "dict", "None")
+"""Return types of tools that TRL writes as text; a list it takes as parts of a message, of which some may be images."""
+
+
 def refuse_images(method: Method, names: Iterable[str]) -> None:
     """Scoring reads token ids alone: with images it would read another prompt than the policy did."""
-    reads = any((signal := find_signal(need)) and signal.source == "model" for need in method.needs)
     found = [name for name in names if name in IMAGES]
-    if found and (reads or method.hint or method.distillation):
-        raise GearError(
-            f"method {method.name!r} reads the policy's probabilities, which is not supported for prompts or tool results with "
-            f"images (found {found[0]!r}). Methods without signals, such as grpo, are."
-        )
+    if found and _reads_policy(method):
+        raise GearError(_unsupported_images(method) + f" (found {found[0]!r}). Methods without signals, such as grpo, are.")
+
+
+def refuse_image_tools(method: Method, tools: Iterable[Callable[..., Any]]) -> None:
+    """For a model with vision, before anything is sampled: TRL takes images from tools that return a list."""
+    for tool in tools if _reads_policy(method) else ():
+        returned = inspect.signature(tool).return_annotation
+        if (returned if isinstance(returned, str) else getattr(returned, "__name__", str(returned))) not in TEXT:
+            name = getattr(tool, "__name__", repr(tool))
+            raise GearError(
+                f"{_unsupported_images(method)}, and the tool {name!r} may return some: this model has vision, and the tool's "
+                "return type is not given as text. Annotate it (-> str), or use a method without signals, such as grpo."
+            )
+
+
+def _reads_policy(method: Method) -> bool:
+    reads = any((signal := find_signal(need)) and signal.source == "model" for need in method.needs)
+    return bool(reads or method.hint or method.distillation)
+
+
+def _unsupported_images(method: Method) -> str:
+    return (
+        f"method {method.name!r} reads the policy's probabilities, which is not supported for prompts or tool results with "
+        "images"
+    )
 
 
 def refuse_unknown_channels(sources: Sources, functions: list[str]) -> None:

@@ -38,6 +38,7 @@ def whole_batch(sampled: Sampled, ranks: Ranks) -> tuple[Sampled, slice]:
         advantages=None if s.advantages is None else ranks.rows(s.advantages),
         channels={name: ranks.rows(s.channels[name]) for name in sorted(s.channels)},
         verdicts=None if s.verdicts is None else _joined(verdicts),
+        trained=None if s.trained is None else ranks.rows(s.trained),
     )
     return whole, slice(first, first + len(s))
 
@@ -53,7 +54,7 @@ def whole_hinted(hinted: Hinted | None, ranks: Ranks) -> Hinted | None:
 def own_rollouts(rollouts: Rollouts, credit: Credit, mine: slice, width: int) -> tuple[Rollouts, Credit]:
     """This process's part of the batch: its rows, as wide as it sampled them."""
     part = (mine, slice(0, width))
-    given, ids = rollouts.advantages, rollouts.token_ids
+    given, ids, trained = rollouts.advantages, rollouts.token_ids, rollouts.trained
     own = replace(
         rollouts,
         action_mask=rollouts.action_mask[part],
@@ -63,6 +64,7 @@ def own_rollouts(rollouts: Rollouts, credit: Credit, mine: slice, width: int) ->
         token_ids=None if ids is None else ids[part],
         signals={name: signal[part] for name, signal in rollouts.signals.items()},
         channels={name: values[mine] for name, values in rollouts.channels.items()},
+        trained=None if trained is None else trained[mine],
     )
     return own, Credit(
         *(tensor[part] for tensor in (credit.advantages, credit.weights, credit.segments, credit.onsets))

@@ -16,7 +16,9 @@ from gear_rl.methods.distillation import Distillation
 from gear_rl.options import check_options
 from gear_rl.options import option as option  # methods declare their options with it
 
-Hint = Literal["own", "other", "sibling", "feedback"] | None
+Hint = Literal["own", "other", "sibling", "sibling_or_feedback", "any_sibling", "feedback"] | None
+SIBLINGS: tuple[Hint, ...] = ("sibling", "sibling_or_feedback", "any_sibling")
+"""Hints that are made of other rollouts of the group."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +70,12 @@ class Method:
     fewest_channels: ClassVar[int] = 0
     """How many reward channels (`Rollouts.channels`, "anchor" not counted) it takes at least."""
     hint: Hint = None
-    """What the teacher reads beside the prompt: the rollout's own ground truth, another problem's, a successful rollout
-    of the same group ("sibling", with the environment's feedback appended), the environment's feedback alone, or None:
-    no teacher."""
+    """What the teacher reads beside the prompt. "own": the rollout's ground truth. "other": another problem's. "feedback":
+    what the environment said. "sibling": another, successful rollout of the group. "sibling_or_feedback": that, and feedback
+    where there is none. "any_sibling": a successful rollout where the group has two or more and a failed one, any other where
+    nobody succeeded, else nothing. None: no teacher."""
+    success_at: float | None = None
+    """The reward from which a rollout is shown as successful. None: above its group's mean. What an instance says counts."""
     distillation: Distillation | None = None
     """A loss that the engine adds to the policy's; None for methods that only say advantages."""
     schedule: Schedule = Schedule()
@@ -110,7 +115,8 @@ class Method:
 
 
 def to_credit(rollouts: Rollouts, advantages: Tensor, weights: Tensor, segments: Segments) -> Credit:
-    """Packed results, each (B, L), put back to where the tokens stand, each (B, T). Unscorable rollouts get 0."""
+    """Packed results, each (B, L), put back to where the tokens stand, each (B, T). Advantages are 0 where a rollout is
+    unscorable, or not trained on."""
     unpack = rollouts.actions.unpack
-    advantages = advantages.masked_fill(~rollouts.scorable[:, None], 0)
+    advantages = advantages.masked_fill(~rollouts.credited[:, None], 0)
     return Credit(unpack(advantages), unpack(weights), unpack(segments.index), unpack(segments.onsets))

@@ -87,7 +87,7 @@ def _scaled_grpo(method: type[Method]) -> type[Method]:
 
         def assign(self, rollouts: Rollouts) -> Credit:
             actions, outcome = rollouts.actions, group_advantages(rollouts)  # (B,)
-            plain = (outcome.abs() * actions.counts).sum(dtype=wide(outcome))
+            plain = (outcome.abs() * actions.counts * rollouts.credited).sum(dtype=wide(outcome))
             scale = super().assign(rollouts).advantages.abs().sum(dtype=wide(outcome)) / plain.clamp(min=1e-12)
             weights = actions.valid * scale.to(rollouts.dtype)
             return to_credit(rollouts, outcome[:, None] * weights, weights, every_token(actions))

@@ -46,7 +46,7 @@ class HighEntropy(OnOutcome):
         if self.options.scope == "rollout":
             threshold = row_quantile(entropy, actions, level)  # (B,)
         else:
-            included = actions.valid & rollouts.scorable[:, None]
+            included = actions.valid & rollouts.credited[:, None]  # TRL's are those of its loss
             threshold = pooled_quantile(entropy, included, torch.zeros_like(rollouts.group_ids), level)
         kept = ((entropy >= threshold[:, None]) & actions.valid).to(entropy.dtype)  # (B, L)
         return to_credit(rollouts, self.outcome(rollouts)[:, None] * kept, kept, every_token(actions))

@@ -76,7 +76,7 @@ class MTGRPO(OnOutcome):
         _, groups = rollouts.group_ids.unique(return_inverse=True)  # (B,) from 0
         peers = groups[:, None] * rewards.shape[1] + columns  # (B, K)
         unbiased = self.options.baseline == "unbiased"
-        counted = rollouts.counted[:, None] & (turns.answered if unbiased else torch.ones_like(turns.answered))
+        counted = rollouts.scorable[:, None] & (turns.answered if unbiased else torch.ones_like(turns.answered))
         relative = relative_to_others if unbiased else relative_to_group
         table = torch.zeros_like(rewards)
         table[counted] = relative(rewards[counted], peers[counted]).to(table.dtype)

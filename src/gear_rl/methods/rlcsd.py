@@ -61,19 +61,23 @@ class RLCSD(OnOutcome):
 
     options: Options
 
+    def __init__(self, /, **options: object) -> None:
+        super().__init__(**options)
+        self.success_at = self.options.success
+
     def assign(self, rollouts: Rollouts) -> Credit:
         o, actions = self.options, rollouts.actions
         paired = has_pair(rollouts, o.success)[:, None]  # (B, 1)
         advantage = self.outcome(rollouts)[:, None] * (paired & actions.valid)  # (B, L)
         evidence = self.signal(rollouts, "teacher_logprob") - self.signal(rollouts, "wrong_teacher_logprob")
         residual = (o.beta * o.mix * _tanh(evidence / o.tau)).clamp(-o.clip, o.clip)
-        selected = (residual.abs() > o.delta) & paired & actions.valid
+        live = actions.valid & (rollouts.counted & rollouts.credited)[:, None]  # the tokens of the loss
+        selected = (residual.abs() > o.delta) & paired & live
         moved = advantage + residual
         moved = torch.where(advantage > 0, moved.clamp(min=0), moved.clamp(max=0)).where(advantage != 0, 0.0)
         result = torch.where(selected, moved, advantage)
         if o.denominators != "one":
             pools = rollouts.group_ids if o.denominators == "group" else torch.zeros_like(rollouts.group_ids)
-            live = actions.valid & rollouts.counted[:, None]
             n, n_selected, n_paired = (_total(tokens, pools)[:, None] for tokens in (live, selected, live & paired))
             of_selected, of_others = o.eta * n / n_selected.clamp(min=1), n / (n_paired - n_selected).clamp(min=1)
             result = result * torch.where(selected, of_selected, of_others).to(result.dtype)

@@ -86,8 +86,8 @@ class SERL(RLSD):
         mix: float = option(0.5, at_least=0.0, at_most=1.0)
         """λ: 0 is GRPO, 1 the full weights. Default: where SERL starts; it falls to 0 over 50 policy updates."""
         hint: str = option("feedback", choices=("feedback", "sibling"))
-        """What the teacher reads: the environment's feedback, or a successful rollout of the same group with the
-        feedback appended. Default: SERL's; its code knows the second too."""
+        """What the teacher reads: the environment's feedback, or a successful rollout of the same group. Default: SERL's;
+        its code knows the second too."""
 
     options: Options
 

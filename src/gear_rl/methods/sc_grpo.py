@@ -22,16 +22,16 @@ class SCGRPO(OnOutcome):
         f_t = D_t / (D_t + c)         D_t = KL(teacher ‖ student);  c = max(75th percentile of D, 1e-4)
 
     n_c rollouts of a group of G are correct. 2 ≤ n_c < G: as above. n_c = 1 or G: plain GRPO. n_c = 0: the teacher reads
-    some sibling, s_i is the mean of f over the rollout, and A_i = 0.1 z(s_i) takes the outcome's place. The source takes
-    s_i over the tokens that both rollouts have; which sibling was read is not known here, so it is over all.
+    any sibling, s_i is the mean of f over the tokens that both have (the first min of the two lengths), and A_i = 0.1 z(s_i)
+    takes the outcome's place.
     """
 
     name = "sc_grpo"
     summary = "Weights each token by the divergence from a self that has read a correct sibling; all weights below 1."
     paper = "SC-GRPO, arXiv 2606.18810"
-    standing = "full text of the method; ours: the percentile of each group, s over all tokens"
-    needs = ("forward_kl",)
-    hint: Hint = "sibling"
+    standing = "full text of the method; ours: the percentile of each group"
+    needs = ("forward_kl", "sibling_length")
+    hint: Hint = "any_sibling"
     schedule = Schedule(teacher="live")
     cost = STUDENT_AND_TEACHER
     preserves_mass = False
@@ -53,6 +53,10 @@ class SCGRPO(OnOutcome):
 
     options: Options
 
+    def __init__(self, /, **options: object) -> None:
+        super().__init__(**options)
+        self.success_at = self.options.success
+
     def assign(self, rollouts: Rollouts) -> Credit:
         o, actions = self.options, rollouts.actions
         correct = rollouts.counted & (rollouts.rewards >= o.success)
@@ -61,12 +65,16 @@ class SCGRPO(OnOutcome):
             rollouts.counted & (n_correct != 1) & (n_correct < number_in_group(rollouts.counted, rollouts.group_ids))
         )
         divergence = self.signal(rollouts, "forward_kl").clamp(min=0)  # (B, L); below 0 is rounding
-        level = pooled_quantile(divergence, actions.valid & hinted[:, None], self._pools(rollouts), o.percentile)
+        pooled = hinted if o.scope == "rollout" else hinted & rollouts.credited  # shared with others: the tokens of the loss
+        live = actions.valid & pooled[:, None]
+        level = pooled_quantile(divergence, live, self._pools(rollouts), o.percentile)
         f = divergence / (divergence + level.clamp(min=o.floor)[:, None])
         weights = torch.where(hinted[:, None], f, 1.0) * actions.valid
 
         hopeless = (rollouts.counted & (n_correct == 0)).nonzero().squeeze(1)  # (M,)
-        means = f.sum(1, dtype=wide(f)) / actions.counts.clamp(min=1)  # (B,) s_i; the filling has f = 0
+        n = self.signal(rollouts, "sibling_length")[:, 0].minimum(actions.counts).clamp(min=1)[:, None]  # (B, 1)
+        shared = torch.arange(f.shape[1], device=f.device) < n
+        means = (f * shared).sum(1, dtype=wide(f)) / n[:, 0]  # (B,) s_i; the filling has f = 0
         advantage = self.outcome(rollouts).clone()
         z = relative_to_group(means[hopeless], rollouts.group_ids[hopeless])
         advantage[hopeless] = (o.bonus * z).to(advantage.dtype)

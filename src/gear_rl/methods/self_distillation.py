@@ -69,7 +69,7 @@ class OPSD(DistillationAlone):
 
 
 class SDPO(DistillationAlone):
-    """SDPO: the teacher has read a successful rollout of the same group, or the environment's feedback.
+    """SDPO: the teacher has read a successful rollout of the same group or, where there is none, the environment's feedback.
 
     loss = JSD(student, teacher) per token, over the student's 100 likeliest tokens and one bucket for the rest, times a
     clipped importance ratio. A rollout without a successful sibling and without feedback gives no gradient. There is no
@@ -80,7 +80,7 @@ class SDPO(DistillationAlone):
     summary = "Loss, not weights: imitates the self that has read a successful sibling and the feedback."
     paper = "SDPO, arXiv 2601.20802"
     standing = "official code"
-    hint: Hint = "sibling"
+    hint: Hint = "sibling_or_feedback"
     schedule = Schedule(teacher="ema", teacher_decay=0.05)
 
     @dataclass(frozen=True)
@@ -93,6 +93,11 @@ class SDPO(DistillationAlone):
         generalisation runs; its runs with rich feedback use 20."""
         importance_clip: float = option(2.0, at_least=0.0)
         """Upper bound of the importance ratio that multiplies each token's loss; 0: no ratio. Default: SDPO's."""
+        success: float = option(0.5)
+        """A sibling with at least this reward is successful. Default: SDPO's scripts; its configuration class has 1."""
+        success_by: str = option("reward", choices=("reward", "group_mean"))
+        """"group_mean": a sibling above its group's mean reward is successful, whatever `success`; for rewards that are no
+        matter of right and wrong. Default: SDPO's."""
         coefficient: float = option(1.0, above=0.0)
         """What the loss is multiplied with. Default: SDPO's; it is the only loss."""
 
@@ -101,6 +106,7 @@ class SDPO(DistillationAlone):
     def __init__(self, /, **options: object) -> None:
         super().__init__(**options)
         o = self.options
+        self.success_at = o.success if o.success_by == "reward" else None
         self.distillation = Distillation(
             divergence_kind(o.beta), o.coefficient, beta=o.beta, top_k=o.top_k or None,
             importance_clip=o.importance_clip or None,

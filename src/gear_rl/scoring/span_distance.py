@@ -18,6 +18,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from gear_rl.assignment.baselines import wide
 from gear_rl.assignment.outcomes import sides
 from gear_rl.scoring.body import Ids
 from gear_rl.scoring.scorer import Scorer
@@ -28,7 +29,9 @@ EPSILON = 0.01
 """Sinkhorn's ε as a share of the pair's mean cost; ours."""
 ITERATIONS = 100
 """Of Sinkhorn; ours. With `EPSILON` that is within a few per cent of the exact distance."""
-_MOST_NUMBERS = 1 << 24  # of states and costs alive together
+_MOST_NUMBERS = {"cpu": 1 << 19, "other": 1 << 24}  # of states and costs alive together; on a CPU what its cache holds
+_SCALED = 9  # iterations between two returns to log space
+_MARGIN = 1.02  # a pair is given up where its distance is surely further than this from what was found
 _CANDIDATES = 4  # opposing spans that are tried at a time, nearest means first
 
 
@@ -80,7 +83,7 @@ def _nearest(states: Tensor, centre: Tensor, left: list[Tensor], right: list[Ten
     """For each span of either side the distance to the nearest of the other: (len(left),), (len(right),).
 
     The distance of two spans is at least that of their means, so a pair whose means are further apart than the best found
-    on both sides is never looked at.
+    on both sides is never looked at; and one that Sinkhorn's potentials show to be further apart is given up.
     """
     means_left, means_right = (
         torch.stack([(states[w].float() - centre).mean(0) for w in side]) for side in (left, right)
@@ -89,7 +92,9 @@ def _nearest(states: Tensor, centre: Tensor, left: list[Tensor], right: list[Ten
     best_left, best_right = bound.new_full((len(left),), torch.inf), bound.new_full((len(right),), torch.inf)
     open_pairs = torch.ones_like(bound, dtype=torch.bool)
     longest = max(map(len, [*left, *right]))
-    at_once = max(1, _MOST_NUMBERS // (longest * (2 * states.shape[1] + 4 * longest)))
+    most = _MOST_NUMBERS["cpu" if states.device.type == "cpu" else "other"]
+    at_once = max(1, most // (longest * (2 * states.shape[1] + 4 * longest)))
+    candidates = 1  # at first, so that there is something to compare with
     while True:
         open_pairs &= (bound < best_left[:, None]) | (bound < best_right[None])
         if not open_pairs.any():
@@ -97,17 +102,19 @@ def _nearest(states: Tensor, centre: Tensor, left: list[Tensor], right: list[Ten
         waiting = bound.masked_fill(~open_pairs, torch.inf)
         chosen = torch.zeros_like(open_pairs)
         for dim in (0, 1):
-            few = waiting.topk(min(_CANDIDATES, waiting.shape[dim]), dim=dim, largest=False).indices
+            few = waiting.topk(min(candidates, waiting.shape[dim]), dim=dim, largest=False).indices
             chosen.scatter_(dim, few, True)
         pairs = (chosen & open_pairs).nonzero()  # (P, 2)
         for some in pairs.split(at_once):
             found = sinkhorn(
                 _stacked(states, centre, [left[i] for i in some[:, 0].tolist()], longest),
                 _stacked(states, centre, [right[j] for j in some[:, 1].tolist()], longest),
+                torch.maximum(best_left[some[:, 0]], best_right[some[:, 1]]),
             )
             best_left.scatter_reduce_(0, some[:, 0], found, "amin")
             best_right.scatter_reduce_(0, some[:, 1], found, "amin")
         open_pairs[pairs[:, 0], pairs[:, 1]] = False
+        candidates = _CANDIDATES
 
 
 def _stacked(states: Tensor, centre: Tensor, windows: list[Tensor], width: int) -> tuple[Tensor, Tensor]:
@@ -119,18 +126,42 @@ def _stacked(states: Tensor, centre: Tensor, windows: list[Tensor], width: int) 
     return filled, real
 
 
-def sinkhorn(left: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor]) -> Tensor:
-    """W₁ of pairs of point clouds, each (P, n, D) with its real points (P, n) → (P,). In log space."""
+def sinkhorn(left: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor], beyond: Tensor | None = None) -> Tensor:
+    """W₁ of pairs of point clouds, each (P, n, D) with its real points (P, n) → (P,).
+
+    Scalings of a plan are products of matrix and vector, far cheaper than sums of exponentials. They are put into the
+    potentials, in log space, before they can overflow. `beyond` (P,): a pair that is surely further apart than this is given
+    up, and infinite. Potentials with f_i + g_j ≤ cost_ij bound the distance from below; for a given f the best g is a minimum.
+    """
     (x, real_x), (y, real_y) = left, right
     real = real_x[:, :, None] & real_y[:, None, :]
     cost = torch.cdist(x, y) * real  # (P, n, m)
     scale = cost.sum((1, 2)) / real.sum((1, 2))
     epsilon = (EPSILON * scale).clamp(min=torch.finfo(cost.dtype).tiny)[:, None, None]
-    log_a, log_b = ((side / side.sum(1, keepdim=True)).log() for side in (real_x.to(cost.dtype), real_y.to(cost.dtype)))
-    kernel = (-cost / epsilon).masked_fill(~real, -torch.inf)
-    f, g = torch.zeros_like(log_a), torch.zeros_like(log_b)
-    for _ in range(ITERATIONS):
-        f = (log_a - (kernel + g[:, None, :]).logsumexp(2)).where(real_x, 0.0)
-        g = (log_b - (kernel + f[:, :, None]).logsumexp(1)).where(real_y, 0.0)
-    plan = (kernel + f[:, :, None] + g[:, None, :]).exp()
-    return (plan * cost).sum((1, 2)) / plan.sum((1, 2))
+    cost, epsilon = cost.to(wide(cost)), epsilon.to(wide(cost))
+    a, b = (side / side.sum(1, keepdim=True) for side in (real_x.to(cost.dtype), real_y.to(cost.dtype)))  # (P, n), (P, m)
+    kernel = (-cost / epsilon).masked_fill_(~real, -torch.inf)
+    f = (a.log() - kernel.logsumexp(2)).where(real_x, 0.0)
+    g = (b.log() - (kernel + f[:, :, None]).logsumexp(1)).where(real_y, 0.0)
+    found, pairs = cost.new_full((len(cost),), torch.inf), torch.arange(len(cost), device=cost.device)
+    done = 1
+    while len(pairs):
+        plan = (kernel + f[:, :, None]).add_(g[:, None, :]).exp_()  # its columns sum to b
+        if done == ITERATIONS:
+            found[pairs] = (plan * cost).sum((1, 2)) / plan.sum((1, 2))
+            break
+        turned = plan.transpose(1, 2).contiguous()  # row vectors are the faster ones
+        u, v = torch.ones_like(a), torch.ones_like(b)
+        for _ in range(min(_SCALED, ITERATIONS - done)):
+            u = (a / torch.bmm(v[:, None, :], turned)[:, 0]).where(real_x, 1.0)
+            v = (b / torch.bmm(u[:, None, :], plan)[:, 0]).where(real_y, 1.0)
+            done += 1
+        f, g = f + u.log(), g + v.log()
+        if beyond is not None:
+            best = -(kernel + f[:, :, None]).amax(1).where(real_y, 0.0)  # (P, m) in units of ε
+            least = epsilon[:, 0, 0] * ((a * f).sum(1) + (b * best).sum(1))
+            near = least <= _MARGIN * beyond
+            if not near.all():
+                pairs, beyond, cost, epsilon, kernel = pairs[near], beyond[near], cost[near], epsilon[near], kernel[near]
+                a, b, f, g, real_x, real_y = a[near], b[near], f[near], g[near], real_x[near], real_y[near]
+    return found.float()

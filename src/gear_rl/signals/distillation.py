@@ -52,7 +52,7 @@ class DistillationTerm:
     # ------------------------------------------------------------------------------------------ per generation batch
     def prepare(self, sampled: Sampled, hinted: Hinted, step: int, total: Callable[[Tensor], Tensor]) -> dict[str, Any]:
         """What the engine's batch carries along to the loss. `total`: the sum of a number over all processes."""
-        actions, unread = sampled.action_mask, set(hinted.unread)
+        actions, unread = sampled.trained_mask, set(hinted.unread)
         distilled = actions.clone()
         distilled[hinted.unread] = False
         carried: dict[str, Any] = {

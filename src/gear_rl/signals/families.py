@@ -12,7 +12,7 @@ from gear_rl.scoring.masking import masking_divergence
 from gear_rl.scoring.saliency import answer_saliency, noise_saliency
 from gear_rl.scoring.span_distance import distances
 from gear_rl.scoring.states import states_after
-from gear_rl.signals.hint_texts import wrong_hint_texts
+from gear_rl.signals.hint_texts import siblings, wrong_hint_texts
 from gear_rl.signals.own_answer import answer_box, answers_in_place, own_answers, own_readings
 from gear_rl.signals.reader import Reading
 
@@ -51,8 +51,8 @@ def _wrong_teachers(reading: Reading, teacher: Tensor) -> Tensor:
     """log of the mean over a rollout's wrong hints of their teachers' probabilities → (B, T). A rollout without any gets
     the teacher's own word (B, T) back, so that a contrast of the two is 0 (CEPO's code; its paper takes the student)."""
     reader, sampled = reading.reader, reading.sampled
-    whole, mine = (reading.among.whole, reading.among.mine) if reading.among else (sampled, slice(None))
-    texts = wrong_hint_texts(reader.sources, whole, reader.tokenizer, reader.method)[mine]
+    whole, mine = reading.whole
+    texts = wrong_hint_texts(reader.sources, whole, reader.tokenizer, reader.method, reader.success)[mine]
     rollout = [i for i, wrong in enumerate(texts) for _ in wrong]
     out = teacher.clone()
     if not rollout and not reader.scorer.weights.sharded:  # of sharded weights, other processes may have some to read
@@ -132,6 +132,15 @@ def spans(reading: Reading, wanted: list[str]) -> dict[str, Tensor]:
     return {"span_distance": distance[among.mine, : s.action_mask.shape[1]]}
 
 
+def sibling_length(reading: Reading, wanted: list[str]) -> dict[str, Tensor]:
+    """Of what hints of the kind "any_sibling" show."""
+    whole, mine = reading.whole
+    lengths = whole.action_mask.sum(1).tolist()
+    shown = [0 if j is None else lengths[j] for j in siblings(whole, reading.reader.success, any_where_none=True)][mine]
+    actions = reading.sampled.action_mask
+    return {"sibling_length": actions * torch.tensor(shown, dtype=torch.float32, device=actions.device)[:, None]}
+
+
 def tool_call(reading: Reading, wanted: list[str]) -> dict[str, Tensor]:
     """For a task that cannot tell tool calls from other text: every action token counts as one."""
     return {"tool_call": reading.sampled.action_mask.float()}
@@ -144,5 +153,6 @@ FAMILIES: tuple[tuple[tuple[str, ...], Family], ...] = (
     (SALIENCY, saliency),
     (OWN_ANSWER, own_answer),
     (("span_distance",), spans),
+    (("sibling_length",), sibling_length),
     (("tool_call",), tool_call),
 )

@@ -21,6 +21,7 @@ from typing import Any
 from gear_rl.assignment.signals import find_signal, how_to_get
 from gear_rl.errors import GearError
 from gear_rl.methods import Method
+from gear_rl.methods.base import SIBLINGS
 from gear_rl.signals.providers import ANSWER_READERS, OWN_ANSWER
 from gear_rl.signals.sampled import Sampled
 from gear_rl.signals.sources import TaskKnowledge
@@ -61,7 +62,7 @@ class VerdictKnowledge(TaskKnowledge):
     def feedback(self, sampled: Sampled) -> list[str | None]:
         return [v.feedback if self.has_feedback else None for v in _verdicts(sampled)]
 
-    def sibling_hint(self, sampled: Sampled, rollout: int, sibling: int, feedback: str | None) -> str | None:
+    def sibling_hint(self, sampled: Sampled, rollout: int, sibling: int) -> str | None:
         return self._task.as_hint(self._tokenizer.decode(sampled.completion_ids[sibling]))
 
 
@@ -118,7 +119,7 @@ def asked_of_task(method: Method) -> list[str]:
 def known_signals(task: Task, row: Row, method: Method) -> set[str]:
     """What this task's verdicts tell. Where `method` has a use for it, by asking for one on a rollout that said nothing."""
     known = {"decision"} if task.judge_knows_decisions else set()
-    has_use = asked_of_task(method) or set(method.needs) & {*OPTIONAL, *OWN_ANSWER} or method.hint == "sibling"
+    has_use = asked_of_task(method) or set(method.needs) & {*OPTIONAL, *OWN_ANSWER} or method.hint in SIBLINGS
     if not has_use:
         return known
     try:

@@ -1,5 +1,5 @@
-"""What a teacher reads beside the prompt, as text: ground truth, another problem's, a sibling's success, feedback, how it all
-ended, and what went wrong elsewhere."""
+"""What a teacher reads beside the prompt, as text: ground truth, another problem's, another rollout of the group, feedback, how
+it all ended, and what went wrong elsewhere."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from gear_rl.assignment.baselines import number_in_group
 from gear_rl.assignment.outcomes import sides
 from gear_rl.errors import GearError
+from gear_rl.methods.base import SIBLINGS
 from gear_rl.signals.sampled import Sampled
 from gear_rl.signals.sources import Sources, text_of
 
@@ -27,11 +30,12 @@ def hint_texts(
     tokenizer: Any,
     method: str,
     feedback: Sequence[str | None] | None = None,
+    success: float | None = None,
 ) -> list[str]:
     """One text per rollout; "" where there is nothing to read, which leaves the teacher's prompt as the student's.
 
-    kind: "own", "other", "sibling" or "feedback" (`gear_rl.methods.Method.hint`), or "final_state". `method`: its name, for
-    messages. `feedback`: what the environment said about each rollout, where the caller has asked for it already.
+    kind: `gear_rl.methods.Method.hint`, or "final_state". `method`: its name, for messages. `feedback`: what the environment
+    said about each rollout, where the caller has asked for it already. `success`: `gear_rl.methods.Method.success_at`.
     """
     if kind == "final_state":
         return _final_states(sources, sampled, tokenizer)
@@ -40,44 +44,42 @@ def hint_texts(
         assert given is not None
         texts = [text_of(given, row, i, "ground truth for its hint", method) for i, row in enumerate(sampled.rows)]
         return texts if kind == "own" or given is sources.wrong_hint else other_hints(texts)
-    feedback = feedback_of(sources, sampled) if feedback is None else feedback
-    if kind == "feedback":
-        return [text or "" for text in feedback]
-    texts = []
-    for i, j in enumerate(siblings(sampled.rewards, sampled.group_ids)):
-        if j is None:
-            texts.append(feedback[i] or "")
-            continue
-        texts.append(_retold(sources, sampled, tokenizer, i, j, feedback[i]))
+    shown = siblings(sampled, success, kind == "any_sibling") if kind in SIBLINGS else [None] * len(sampled)
+    texts = ["" if j is None else _retold(sources, sampled, tokenizer, i, j) for i, j in enumerate(shown)]
+    if kind in ("feedback", "sibling_or_feedback"):
+        feedback = feedback_of(sources, sampled) if feedback is None else feedback
+        texts = [text or said or "" for text, said in zip(texts, feedback, strict=True)]
     return texts
 
 
-def wrong_hint_texts(sources: Sources, sampled: Sampled, tokenizer: Any, method: str) -> list[list[str]]:
+def wrong_hint_texts(
+    sources: Sources, sampled: Sampled, tokenizer: Any, method: str, success: float | None = None
+) -> list[list[str]]:
     """For each rollout what teachers that are to be wrong read, up to `MOST_WRONG` texts; none where there is nothing.
 
-    The data's wrong hint where there is one. Else rollouts of the same group with a reward below its mean, never itself, the
-    next ones in the batch; retold as a successful sibling is (RLCSD's form; CEPO shows the wrong answer alone).
+    The data's wrong hint where there is one. Else unsuccessful rollouts of the same group (`success` as in `hint_texts`; None:
+    a reward below its mean), never itself, the next ones in the batch; retold as a successful sibling is (RLCSD's form; CEPO
+    shows the wrong answer alone).
     """
     if sources.wrong_hint is not None:
         what = "wrong hint"
         return [[text_of(sources.wrong_hint, row, i, what, method)] for i, row in enumerate(sampled.rows)]
-    _, below = sides(sampled.rewards, sampled.group_ids)
+    _, below = _sides(sampled, success)
     texts = []
     for i in range(len(sampled)):
         wrong = (below & (sampled.group_ids == sampled.group_ids[i])).nonzero()[:, 0].tolist()
         chosen = [j for j in wrong if j > i] + [j for j in wrong if j < i]
-        retold = (_retold(sources, sampled, tokenizer, i, j, None) for j in chosen[:MOST_WRONG])
+        retold = (_retold(sources, sampled, tokenizer, i, j) for j in chosen[:MOST_WRONG])
         texts.append([text for text in retold if text])
     return texts
 
 
-def _retold(sources: Sources, sampled: Sampled, tokenizer: Any, i: int, j: int, feedback: str | None) -> str:
-    """Rollout j as a hint for rollout i: as the task tells it, or what the policy said, then the feedback."""
-    text = sources.knowledge.sibling_hint(sampled, i, j, feedback)
+def _retold(sources: Sources, sampled: Sampled, tokenizer: Any, i: int, j: int) -> str:
+    """Rollout j as a hint for rollout i: as the task tells it, or what the policy said."""
+    text = sources.knowledge.sibling_hint(sampled, i, j)
     if text is None:
         sampled_ids = sampled.token_ids[j][sampled.action_mask[j]].tolist()
-        said = tokenizer.decode(sampled_ids, skip_special_tokens=True).strip()
-        text = "\n\n".join(filter(None, [said, feedback]))
+        text = tokenizer.decode(sampled_ids, skip_special_tokens=True).strip()
     return text
 
 
@@ -98,17 +100,35 @@ def _final_states(sources: Sources, sampled: Sampled, tokenizer: Any) -> list[st
     return texts
 
 
-def siblings(rewards: Tensor, groups: Tensor) -> list[int | None]:
-    """For each rollout a successful one of its group other than itself, or None. rewards, groups (B,).
+def siblings(sampled: Sampled, success: float | None = None, any_where_none: bool = False) -> list[int | None]:
+    """For each rollout a successful one of its group other than itself, or None.
 
-    Successful: above the group's mean reward. Among several, the next one in the batch, so that not all read the same.
+    Successful: a reward of at least `success`; None: above the group's mean. Among several, the next one in the batch, so that
+    not all read the same. `any_where_none` is SC-GRPO's rule: any other rollout where nobody was successful, and None where one
+    or all were. A rollout that could not be scored, or that says nothing, is never shown.
     """
-    above, _ = sides(rewards, groups)
+    groups, (shown, _) = sampled.group_ids, _sides(sampled, success)
+    if any_where_none:
+        able = _able(sampled)
+        won, of = number_in_group(shown, groups), number_in_group(able, groups)
+        shown = torch.where(won == 0, able, shown & (won > 1) & (won < of))
     chosen: list[int | None] = []
-    for i in range(len(rewards)):
-        won = (above & (groups == groups[i])).nonzero()[:, 0].tolist()
-        chosen.append(next(iter([*(j for j in won if j > i), *(j for j in won if j < i)]), None))
+    for i in range(len(groups)):
+        found = (shown & (groups == groups[i])).nonzero()[:, 0].tolist()
+        chosen.append(next(iter([*(j for j in found if j > i), *(j for j in found if j < i)]), None))
     return chosen
+
+
+def _able(sampled: Sampled) -> Tensor:
+    """(B,) bool: scored, and with tokens to show."""
+    return ~sampled.rewards.isnan() & sampled.action_mask.any(1)
+
+
+def _sides(sampled: Sampled, success: float | None) -> tuple[Tensor, Tensor]:
+    """(B,) bool each: the successful rollouts, and the unsuccessful ones, of those that can be shown."""
+    rewards, able = sampled.rewards, _able(sampled)
+    above, below = sides(rewards, sampled.group_ids) if success is None else (rewards >= success, rewards < success)
+    return above & able, below & able
 
 
 def other_hints(hints: Sequence[str]) -> list[str]:

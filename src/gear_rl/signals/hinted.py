@@ -32,7 +32,16 @@ class Hinted:
 class HintReader:
     """Makes the teacher's prompts, for any kind of hint."""
 
-    def __init__(self, sources: Sources, tokenizer: Any, tokenize: Tokenize, config: Any, method: str) -> None:
+    def __init__(
+        self,
+        sources: Sources,
+        tokenizer: Any,
+        tokenize: Tokenize,
+        config: Any,
+        method: str,
+        success: float | None = None,
+    ) -> None:
+        self.success = success
         self.sources, self.tokenizer, self.tokenize, self.method = sources, tokenizer, tokenize, method
         self.room = room_of(config)
 
@@ -42,11 +51,13 @@ class HintReader:
 
     def feedback(self, kind: str, sampled: Sampled) -> list[str | None]:
         """What the environment said about each rollout, where hints of this kind use it."""
-        return feedback_of(self.sources, sampled) if kind in ("sibling", "feedback") else [None] * len(sampled)
+        return (
+            feedback_of(self.sources, sampled) if kind in ("sibling_or_feedback", "feedback") else [None] * len(sampled)
+        )
 
     def texts(self, kind: str, sampled: Sampled, feedback: Sequence[str | None] | None = None) -> list[str]:
         """One text per rollout. `sampled`: the batch of all processes, where there are several."""
-        return hint_texts(kind, self.sources, sampled, self.tokenizer, self.method, feedback)
+        return hint_texts(kind, self.sources, sampled, self.tokenizer, self.method, feedback, self.success)
 
     def hinted(self, texts: list[str], sampled: Sampled) -> Hinted:
         return Hinted(texts, self.with_texts(texts, sampled), [i for i, text in enumerate(texts) if not text])

@@ -34,11 +34,14 @@ class Reader:
     tokenize: Tokenize
     method: str
     """Who asks, for messages."""
+    success: float | None = None
+    """`gear_rl.methods.Method.success_at`."""
     _answers: dict[str, Answer] = field(default_factory=dict)
 
     @cached_property
     def hints(self) -> HintReader:
-        return HintReader(self.sources, self.tokenizer, self.tokenize, self.scorer.model.config, self.method)
+        config = self.scorer.model.config
+        return HintReader(self.sources, self.tokenizer, self.tokenize, config, self.method, self.success)
 
     @cached_property
     def frozen(self) -> Teacher:
@@ -83,6 +86,11 @@ class Reading:
     """Signals that the task has said, each (B, T)."""
     among: Among | None = None
     """None: `sampled` is all there is."""
+
+    @property
+    def whole(self) -> tuple[Sampled, slice]:
+        """The batch of all processes, and which of its rollouts are this one's."""
+        return (self.sampled, slice(None)) if self.among is None else (self.among.whole, self.among.mine)
 
 
 def from_task(sampled: Sampled, sources: Sources) -> dict[str, Tensor]:

@@ -41,5 +41,13 @@ class Sampled:
     known: Mapping[str, Tensor] = field(default_factory=dict)
     """Signals that the engine's own step has computed, each (B, T)."""
 
+    trained: Tensor | None = None
+    """(B,) bool. False: the engine's loss leaves the rollout out. None: it has all."""
+
+    @property
+    def trained_mask(self) -> Tensor:
+        """(B, T) bool. The action tokens that the engine's loss has."""
+        return self.action_mask if self.trained is None else self.action_mask & self.trained[:, None]
+
     def __len__(self) -> int:
         return len(self.rows)

@@ -47,8 +47,8 @@ class TaskKnowledge:
         last turn."""
         return [None] * len(sampled)
 
-    def sibling_hint(self, sampled: Sampled, rollout: int, sibling: int, feedback: str | None) -> str | None:
-        """The hint made from another rollout of the same group. None: what the policy said in it, then the feedback."""
+    def sibling_hint(self, sampled: Sampled, rollout: int, sibling: int) -> str | None:
+        """The hint made from another rollout of the same group. None: what the policy said in it."""
         return None
 
 

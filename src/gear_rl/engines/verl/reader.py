@@ -9,6 +9,7 @@ from typing import Any, cast
 from torch import Tensor
 
 from gear_rl.errors import GearError
+from gear_rl.methods import Method
 from gear_rl.scoring.scorer import Scorer
 from gear_rl.scoring.teacher import Teacher
 from gear_rl.signals.hinted import Tokenize
@@ -40,7 +41,7 @@ class ReadByWorkers:
 
 
 def make_reader(
-    model_config: Any, teacher: Teacher, tokenizer: Any, sources: Sources, tokenize: Tokenize, method: str
+    model_config: Any, teacher: Teacher, tokenizer: Any, sources: Sources, tokenize: Tokenize, method: Method
 ) -> Reader:
-    scorer = cast(Scorer, ReadByWorkers(model_config, method))
-    return Reader(scorer, teacher, tokenizer, sources, tokenize, method)
+    scorer = cast(Scorer, ReadByWorkers(model_config, method.name))
+    return Reader(scorer, teacher, tokenizer, sources, tokenize, method.name, method.success_at)

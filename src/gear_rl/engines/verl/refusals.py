@@ -13,6 +13,8 @@ from gear_rl.signals.from_verdicts import FIELDS, OPTIONAL
 from gear_rl.signals.sources import Sources
 
 READ = (*SIGNALS, *ON_REQUEST)
+WITHOUT_MODEL = ("sibling_length",)
+"""Follow from the batch itself."""
 """Signals that the workers compute."""
 TEACHER_SIGNALS = frozenset({"reverse_kl", "teacher_logprob", "forward_kl"})
 MODES = ("colocate_async", "separate_async")
@@ -37,7 +39,7 @@ def refuse_method(method: Method, settings: Settings) -> None:
                     f"method {name!r} needs the signal {need!r}, which only a task's verdicts can tell: use the agent loop "
                     f"gear_task (+{GROUP}.task.name=…)."
                 )
-        elif need not in READ:
+        elif need not in READ and need not in WITHOUT_MODEL:
             raise GearError(
                 f"method {name!r} needs the signal {need!r}, which verl's workers do not compute. They compute "
                 f"{', '.join(READ)}: train it with TRL."

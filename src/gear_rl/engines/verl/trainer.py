@@ -25,6 +25,7 @@ from gear_rl.engines.verl.refusals import reads_teacher, refuse_method, refuse_s
 from gear_rl.engines.verl.rows import check_data, check_lengths, task_row, value_at
 from gear_rl.engines.verl.settings import Settings
 from gear_rl.errors import GearError
+from gear_rl.methods.base import SIBLINGS
 from gear_rl.models import room_of
 from gear_rl.records.record import RecordWriter
 from gear_rl.scoring.scorer import ON_REQUEST, SIGNALS
@@ -74,7 +75,7 @@ class CreditTrainer(PPOTrainerSync):
             pairs = (self._row_of({**line, "raw_prompt": line[prompt]}) for line in dataset)
             longest = data.max_prompt_length, data.max_response_length
             check_lengths(pairs, hint, sources.hint_template, tokenize, room_of(model), *longest)
-        reader = make_reader(model, self.teacher, self.tokenizer, sources, tokenize, self.method.name)
+        reader = make_reader(model, self.teacher, self.tokenizer, sources, tokenize, self.method)
         self.credit_step = CreditStep(self.method, reader, mix_steps=settings.mix_steps, recorder=self._record)
 
     def _row_of(self, line: dict[str, Any]) -> tuple[Row, Prompt]:
@@ -121,7 +122,7 @@ class CreditTrainer(PPOTrainerSync):
 
     def _refuse_long_sessions(self) -> None:
         method = self.method
-        compares = any(map(compares_group, method.needs)) or method.fewest_channels or method.hint == "sibling"
+        compares = any(map(compares_group, method.needs)) or method.fewest_channels or method.hint in SIBLINGS
         if compares and self._batch.has_long_sessions:
             raise GearError(
                 f"method {method.name!r} compares the rollouts of a group, and the agent loop gave several trajectories for "
