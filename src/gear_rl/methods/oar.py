@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -27,7 +25,6 @@ class OutcomeGrounded(Reweighting):
     score: str
     """The signal that holds the importance, at least 0."""
 
-    @dataclass(frozen=True)
     class Options(Reweighting.Options):
         beta: float = option(1.0, at_least=0.0)
         """β: the most important token weighs 1 + β before rescaling. Default: OAR's README; ports of others use 2.0 and
