@@ -15,7 +15,7 @@ from gear_rl.cli.main import main
 from gear_rl.errors import GearError
 from gear_rl.methods import method
 from gear_rl.models import load_model
-from gear_rl.records import transcripts as reading
+from gear_rl.records import json_rows as reading
 from gear_rl.records.record import read_record, to_rollouts
 from gear_rl.records.transcripts import groups_of, read_transcripts
 from gear_rl.sampling.play import play
@@ -88,7 +88,7 @@ def with_message(**message):
         ("{", "line 2: not JSON"),
         ("[1]", "line 2: must be an object"),
         ("3", "line 2: must be an object"),
-        ('{"messages": [], "reward": NaN}', "line 2: NaN is not a JSON number"),
+        ('{"messages": [], "reward": NaN}', "line 2: not JSON: NaN is not a JSON number"),
         ({**GOOD, "reward": "1"}, "line 2: reward must be a finite number, not 1"),
         (
             '{"messages": [{"role": "assistant", "content": "a"}], "reward": 1e999}',
@@ -110,7 +110,7 @@ def with_message(**message):
         ({**GOOD, "tools": {}}, "line 2: tools must be a list"),
         ({**GOOD, "advantage": True}, "line 2: advantage must be a finite number"),
         ({**GOOD, "advantage": 1.0}, "line 1: no advantage, though others here have one"),
-        ("[" * 100_000, "line 2: nested too deeply"),
+        ("[" * 100_000, "line 2: not JSON: nested too deeply"),
     ],
 )
 def test_malformed_rows_are_named_by_file_and_line(tmp_path, row, says):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 from gear_rl.chat.messages import Message, Prompt, Tools
+from gear_rl.errors import GearError
 
 TOOLS_IN_WORDS = """You can call these functions:
 <tools>
@@ -16,6 +18,21 @@ To call some, write nothing but a list of calls:
 Each call is answered by a tool message. When nothing is left to call, answer in words."""
 """For templates that do not write tools themselves, SmolLM2's for one: its list of calls in one tag, explained in words of
 ours. A model has to be taught this (`gear warmstart`) or large enough to follow it."""
+
+LARGEST_TEMPLATE = 2**20
+"""Bytes."""
+
+
+def read_template(path: Path) -> str:
+    """A chat template (Jinja) from a file."""
+    if not path.is_file():
+        raise GearError(f"there is no chat template {path}.")
+    if path.stat().st_size > LARGEST_TEMPLATE:
+        raise GearError(f"{path} has more than {LARGEST_TEMPLATE} bytes: this is not a chat template.")
+    try:
+        return path.read_text("utf-8")
+    except UnicodeDecodeError:
+        raise GearError(f"{path}: not UTF-8 text.") from None
 
 
 def tokenized_prompts(

@@ -26,7 +26,8 @@ from gear_rl.chat.hints import hinted_prompt
 from gear_rl.errors import GearError
 from gear_rl.localize.labelled import Labelled
 from gear_rl.localize.teachers import Scored, Teachers
-from gear_rl.records.transcripts import read_rows, truth_of
+from gear_rl.records.json_rows import read_rows
+from gear_rl.records.transcripts import truth_of
 from gear_rl.scoring.padding import padded
 from gear_rl.signals.hint_texts import other_hints
 from gear_rl.signals.sampled import Sampled

@@ -72,7 +72,7 @@ def run(
 ) -> int:
     """Train, or resume training. `say` shows what happens. Returns the exit code."""
     from gear_rl.evaluation.evaluate import evaluate_model
-    from gear_rl.records.record import RecordWriter
+    from gear_rl.records.writer import RecordWriter
     from gear_rl.sampling.sampler import Sampler
     from gear_rl.training.engines import ParallelTrainer, find_engine
 

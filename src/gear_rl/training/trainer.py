@@ -15,7 +15,7 @@ from transformers import PrinterCallback
 from gear_rl.engines.ranks import Alone, Ranks
 from gear_rl.engines.trl import CreditGRPOTrainer, GRPOConfig
 from gear_rl.methods import method
-from gear_rl.records.record import RecordWriter
+from gear_rl.records.writer import RecordWriter
 from gear_rl.signals.from_verdicts import VerdictKnowledge
 from gear_rl.tasks import Task
 from gear_rl.training.config import TrainConfig

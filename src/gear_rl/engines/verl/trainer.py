@@ -26,7 +26,7 @@ from gear_rl.engines.verl.rows import check_data, check_lengths, task_row, value
 from gear_rl.engines.verl.settings import Settings
 from gear_rl.errors import GearError
 from gear_rl.models import room_of
-from gear_rl.records.record import RecordWriter
+from gear_rl.records.writer import RecordWriter
 from gear_rl.scoring.scorer import ON_REQUEST, SIGNALS
 from gear_rl.signals.from_verdicts import VerdictKnowledge
 from gear_rl.signals.providers import compares_group

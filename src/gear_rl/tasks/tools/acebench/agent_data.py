@@ -22,7 +22,7 @@ from gear_rl.tasks.tools.acebench.agent_judge import MISSPELT
 from gear_rl.tasks.tools.acebench.agent_world import APPS, AgentWorld
 from gear_rl.tasks.tools.acebench.apps import State
 from gear_rl.tasks.tools.acebench.milestones import Step, mended, read_milestones
-from gear_rl.tasks.upstream import read_lines
+from gear_rl.tasks.upstream import read_rows
 
 PHONE = """You act for the user on a phone: text messages, reminders and food delivery. It is 2024-06-11, 16:00.
 Names are full names. Take texts as they were given to you. {way}"""
@@ -41,8 +41,8 @@ def load_agent(folder: Path, category: str, opening: Callable[[str], str]) -> li
     """`opening`: from a dialogue's instruction to the user's first message."""
     path = folder / f"data_{category}.json"
     answers_path = folder / "possible_answer" / path.name
-    entries = read_lines(path, ("id", "question", "function", "involved_classes", "initial_config"))
-    answers = {row["id"]: row for row in read_lines(answers_path, ("id", "ground_truth", "mile_stone"))}
+    entries = read_rows(path, ("id", "question", "function", "involved_classes", "initial_config"))
+    answers = {row["id"]: row for row in read_rows(answers_path, ("id", "ground_truth", "mile_stone"))}
     rows = []
     try:
         golds = {key: _merged(answer["ground_truth"]) for key, answer in answers.items()}

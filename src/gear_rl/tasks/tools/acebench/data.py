@@ -12,7 +12,7 @@ from gear_rl.errors import GearError, unknown_name
 from gear_rl.tasks.base import Row
 from gear_rl.tasks.schemas import as_tool
 from gear_rl.tasks.tools.acebench.judge import function_name
-from gear_rl.tasks.upstream import read_lines
+from gear_rl.tasks.upstream import read_rows
 
 NORMAL = (
     "normal_atom_bool", "normal_atom_enum", "normal_atom_list", "normal_atom_number", "normal_atom_object_deep",
@@ -45,9 +45,9 @@ def chosen_categories(option: str) -> list[str]:
 def load_category(folder: Path, category: str) -> list[Row]:
     path = folder / f"data_{category}.json"
     answers_path = folder / "possible_answer" / path.name
-    answers = {row["id"]: row["ground_truth"] for row in read_lines(answers_path, ("id", "ground_truth"))}
+    answers = {row["id"]: row["ground_truth"] for row in read_rows(answers_path, ("id", "ground_truth"))}
     rows = []
-    for entry in read_lines(path, ("id", "question", "function")):
+    for entry in read_rows(path, ("id", "question", "function")):
         if entry["id"] not in answers:
             raise GearError(f"{answers_path} has no answer for {entry['id']}.")
         try:

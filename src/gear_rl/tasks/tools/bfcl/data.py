@@ -17,7 +17,7 @@ from gear_rl.errors import GearError, unknown_name
 from gear_rl.tasks.base import Row
 from gear_rl.tasks.schemas import as_tool
 from gear_rl.tasks.tools.bfcl.calls import gold_call, read_executable, tool_name
-from gear_rl.tasks.upstream import read_lines
+from gear_rl.tasks.upstream import read_rows
 
 SINGLE_TURN = (
     "simple", "multiple", "parallel", "parallel_multiple", "java", "javascript", "irrelevance",
@@ -76,10 +76,10 @@ def no_call_wanted(category: str) -> bool:
 
 def load_category(folder: Path, category: str) -> list[Row]:
     path = folder / f"BFCL_v3_{category}.json"
-    entries = read_lines(path, ("id", "question"))
+    entries = read_rows(path, ("id", "question"))
     answers: dict[str, Any] = {}
     if not category.endswith("relevance"):
-        for answer in read_lines(folder / "possible_answer" / path.name, ("id", "ground_truth")):
+        for answer in read_rows(folder / "possible_answer" / path.name, ("id", "ground_truth")):
             answers[answer["id"]] = answer["ground_truth"]
         for entry in entries:
             if entry["id"] not in answers:
@@ -163,7 +163,7 @@ def reference_calls(category: str, functions: list[dict[str, Any]], gold: list[A
 def _api(folder: Path, name: str) -> list[dict[str, Any]]:
     if name not in API_DOCUMENTS:
         raise unknown_name("simulated API", name, API_DOCUMENTS)
-    return read_lines(folder / "multi_turn_func_doc" / API_DOCUMENTS[name], ("name", "parameters"))
+    return read_rows(folder / "multi_turn_func_doc" / API_DOCUMENTS[name], ("name", "parameters"))
 
 
 def _multi_turn_row(folder: Path, category: str, entry: dict[str, Any], gold: list[list[str]]) -> Row:

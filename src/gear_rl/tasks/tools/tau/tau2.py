@@ -65,6 +65,7 @@ class Tau2Bench(TauBench):
     tau_bench: str = ""
     """Folder of τ-bench, for the tools' schemas (and the airline's database where db.json is missing). Empty: a folder
     tau_bench beside `data`."""
+    splits: ClassVar[tuple[str, ...]] = ("train", "test", "base")
     more_tools: ClassVar[tuple[dict[str, Any], ...]] = ()
 
     def _load(self) -> tuple[Domain, dict[str, list[Problem]]]:
@@ -114,7 +115,6 @@ def _problems(folder: Path) -> dict[str, list[Problem]]:
 class Tau2Retail(Tau2Bench):
     name: ClassVar[str] = "tau2_retail"
     summary: ClassVar[str] = "the shop with τ²-bench's tasks and splits; natural-language assertions are not judged"
-    splits: ClassVar[tuple[str, ...]] = ("train", "test", "base")
     domain: ClassVar[str] = "retail"
     kind: ClassVar[type[ServiceTools]] = Retail2Tools
     more_tools: ClassVar[tuple[dict[str, Any], ...]] = (ITEM_TOOL,)
@@ -124,6 +124,5 @@ class Tau2Retail(Tau2Bench):
 class Tau2Airline(Tau2Bench):
     name: ClassVar[str] = "tau2_airline"
     summary: ClassVar[str] = "the airline with τ²-bench's tasks and splits, on τ-bench's database"
-    splits: ClassVar[tuple[str, ...]] = ("train", "test", "base")
     domain: ClassVar[str] = "airline"
     kind: ClassVar[type[ServiceTools]] = Airline2Tools
