@@ -72,6 +72,6 @@ def load_tokenizer(path: str) -> Any:
     return tokenizer
 
 
-def room_of(model_config: Any) -> int:
+def context_of(model_config: Any) -> int:
     """The most tokens that the model can read at once; very large where it has no limit."""
     return getattr(model_config, "max_position_embeddings", None) or 2**62

@@ -21,7 +21,7 @@ from gear_rl.tasks.workshop.world import Order
 def answer_reward(completions, order, **_):
     """1 where the last word answers right: works on TRL's parsed messages, single-turn or multi-turn."""
     said = [str(c[-1]["content"]).split()[-1:] for c in completions]
-    return [float(words == [Order.parse(text).gold_answer]) for words, text in zip(said, order, strict=True)]
+    return [float(words == [Order.parse(text).reference_answer]) for words, text in zip(said, order, strict=True)]
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_environment_factory_plays_the_same_world(tmp_path, workshop, model_and_
             assert verdict.reward == float(rollouts.rewards[i])
             mask = rollouts.action_mask[i, : len(ids)].tolist()
             assert all(mask[j] for j, label in enumerate(verdict.decisions) if label), "a decision outside the mask"
-            assert sum(mask) < len(ids), "the environment's words must be masked"
+            assert sum(mask) < len(ids), "the environment's tokens must be masked"
 
 
 def test_plain_tools_and_single_turn(tmp_path, workshop, model_and_tokenizer, data):
@@ -276,7 +276,7 @@ def test_self_check_catches_a_different_template(tmp_path, workshop, model_and_t
         (dict(teacher="old"), "teacher"),
     ],
 )
-def test_refused_by_name_before_anything_runs(tmp_path, workshop, model_and_tokenizer, data, changes, message):
+def test_refused_before_anything_runs(tmp_path, workshop, model_and_tokenizer, data, changes, message):
     with pytest.raises(GearError, match=message.replace("{", r"\{")):
         build(CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, data, **changes)
 

@@ -1,4 +1,4 @@
-"""The Triton kernels against the naive twin. `test_fused.py` runs this file, in a process of its own.
+"""The Triton kernels against the naive reference. `test_fused.py` runs this file, in a process of its own.
 
 Without a GPU they run in Triton's interpreter: the same source, element by element. To see single cases:
 

@@ -145,9 +145,9 @@ def train(
     kept = {f"teacher.{n}": t.detach().cpu().clone() for n, t in trainer.teacher.state().items()}
     if RANK == 0:
         torch.save(state | kept, out / f"{name}.pt")
-        told = {"log": trainer.state.log_history, "records": records, "layout": layout.name,
+        saved = {"log": trainer.state.log_history, "records": records, "layout": layout.name,
                 "shared": scorer._proven and scorer.against_sharing is None}  # fmt: skip
-        (out / f"{name}.json").write_text(json.dumps(told))
+        (out / f"{name}.json").write_text(json.dumps(saved))
 
 
 def main() -> None:

@@ -101,7 +101,7 @@ def test_ours_are_found_without_looking_for_third_parties(monkeypatch):
         ("odd", "math:pi", "'odd': 'math:pi' is no subclass of gear_rl.methods.Method"),
     ],
 )
-def test_a_bad_third_party_method_is_refused_by_name(monkeypatch, name, value, message):
+def test_a_bad_third_party_method_is_refused(monkeypatch, name, value, message):
     register(monkeypatch, (name, value))
     with pytest.raises(GearError, match=message):
         all_methods()
@@ -163,7 +163,7 @@ def test_every_option_is_explained(name):
 
 
 @every_method
-def test_missing_signals_are_refused_by_name(name):
+def test_missing_signals_are_refused(name):
     rollouts = random_rollouts()
     for need in METHODS[name].needs:
         without = {k: v for k, v in rollouts.signals.items() if k != need}
@@ -208,7 +208,7 @@ def test_directions_that_do_not_ask_about_the_sampled_token_need_less(direction)
         ("scale_rewards", 1, "True or False"),
     ],
 )
-def test_option_out_of_range_is_refused_by_name_and_range(option, value, range_):
+def test_option_out_of_range_is_refused_with_its_range(option, value, range_):
     with pytest.raises(GearError, match=f"gear\\.{option}=.*: must be {range_}\\."):
         method("gear", **{option: value})
 

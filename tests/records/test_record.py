@@ -250,7 +250,7 @@ def test_a_corrupt_line_is_named(tmp_path, change, says):
     lines = path.read_bytes().splitlines()
     lines[1] = change(lines[1])
     path.write_bytes(b"\n".join(lines) + b"\n")
-    with pytest.raises(GearError, match="line 2: (corrupt|not JSON)") as caught:
+    with pytest.raises(GearError, match=r"line 2: (corrupt|not JSON)") as caught:
         read_record(path)
     assert says in str(caught.value)
 

@@ -242,9 +242,9 @@ def test_credit_of_transcripts_is_the_credit_of_the_rollouts_they_came_from(samp
 def test_signals_of_a_model_are_made_from_transcripts(sampled, tmp_path, capsys, name):
     task, *_, rows, _, path = sampled
     transcripts = [json.loads(line) for line in path.read_text().splitlines()]
-    told = [{**line, "answer": row["answer"], "hint": row["hint"]} for line, row in zip(transcripts, rows, strict=True)]
-    source, out = tmp_path / "told.jsonl", tmp_path / "out.jsonl"
-    source.write_text("".join(json.dumps(line) + "\n" for line in told))
+    hinted = [{**line, "answer": row["answer"], "hint": row["hint"]} for line, row in zip(transcripts, rows, strict=True)]
+    source, out = tmp_path / "hinted.jsonl", tmp_path / "out.jsonl"
+    source.write_text("".join(json.dumps(line) + "\n" for line in hinted))
     command = ["credit", str(source), "--credit", name, "--model", task.default_model(), "--device", "cpu", "-o", str(out)]
     assert main([*command, "--hint-template", "{prompt} hint {hint}"]) == 0
     written = read_record(out)

@@ -1,4 +1,4 @@
-"""Four exact numbers per token: the chunked backend against the naive twin and float64, and refusals of bad input."""
+"""Four exact numbers per token: the chunked backend against the naive reference and float64, and refusals of bad input."""
 
 import logging
 import math
@@ -183,7 +183,7 @@ def bad(message, **changes):
         token_divergence(**arguments)
 
 
-def test_bad_input_is_refused_by_name():
+def test_bad_input_is_refused():
     student, _, weight, ids = draw(6, 8, 30)
     nan = student.clone()
     nan[4, 2] = math.nan

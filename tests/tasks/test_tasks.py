@@ -225,8 +225,8 @@ def test_verdicts_keep_their_order_in_threads():
         def judge(self, row, completion):
             return Verdict(float(completion), True)
 
-    told = [Transcript(str(i), [str(i)]) for i in range(20)]
-    assert [v.reward for v in verdicts(Slow(), [{}] * 20, told)] == list(range(20))
+    transcripts = [Transcript(str(i), [str(i)]) for i in range(20)]
+    assert [v.reward for v in verdicts(Slow(), [{}] * 20, transcripts)] == list(range(20))
 
 
 # ---------------------------------------------------------------------------------------------------- JSONL
@@ -315,9 +315,9 @@ def test_the_workshops_hints_err_as_often_as_asked_by_themselves_or_all_alike(ki
     wrong = total = 0
     for row in Workshop(hint_errors=0.3, hint_error_kind=kind).rows("train", 2000):
         order = Order.parse(row["order"])
-        for job, gold, told in zip(order.jobs, order.gold_tools, row["hint"].split(), strict=True):
-            said.setdefault(job, set()).add(told)
-            wrong, total = wrong + (told != gold), total + 1
+        for job, reference, shown in zip(order.jobs, order.reference_tools, row["hint"].split(), strict=True):
+            said.setdefault(job, set()).add(shown)
+            wrong, total = wrong + (shown != reference), total + 1
     assert abs(wrong / total - 0.3) < (0.02 if kind == "noise" else 0.09)  # biased: a share of 256 facts
     assert all(len(tools) == 1 for tools in said.values()) == (kind == "bias")
 
@@ -326,8 +326,8 @@ def test_what_a_little_bias_gets_wrong_more_bias_gets_wrong_too():
     few, many = (
         [r["hint"] for r in Workshop(hint_errors=e, hint_error_kind="bias").rows("test", 200)] for e in (0.1, 0.4)
     )
-    gold = [r["hint"] for r in Workshop().rows("test", 200)]
-    tools = [zip(*(hint.split() for hint in hints), strict=True) for hints in zip(few, many, gold, strict=True)]
+    reference = [r["hint"] for r in Workshop().rows("test", 200)]
+    tools = [zip(*(hint.split() for hint in hints), strict=True) for hints in zip(few, many, reference, strict=True)]
     assert all(a == b for row in tools for a, b, right in row if a != right)
     with pytest.raises(GearError, match="noise"):
         Workshop(hint_error_kind="biased")

@@ -71,10 +71,10 @@ def writes_tools(tokenizer: Any, **chat: Any) -> bool:
 def with_tools(prompt: list[Message], tools: Tools) -> list[Message]:
     """`prompt` with the tools in its system message, a schema a line; a system message of its own stays before them."""
     schemas = "\n".join(json.dumps(tool.get("function", tool), ensure_ascii=False) for tool in tools)
-    words = TOOLS_IN_WORDS.replace("{tools}", schemas)
+    text = TOOLS_IN_WORDS.replace("{tools}", schemas)
     if prompt and prompt[0]["role"] == "system":
-        return [{**prompt[0], "content": f"{prompt[0]['content']}\n\n{words}"}, *prompt[1:]]
-    return [{"role": "system", "content": words}, *prompt]
+        return [{**prompt[0], "content": f"{prompt[0]['content']}\n\n{text}"}, *prompt[1:]]
+    return [{"role": "system", "content": text}, *prompt]
 
 
 def end_tokens(model: Any, tokenizer: Any) -> set[int]:
@@ -84,7 +84,7 @@ def end_tokens(model: Any, tokenizer: Any) -> set[int]:
 
 
 class Replies:
-    """Token ids that follow the policy's end-of-turn token when the environment answers: its words, the next opening."""
+    """Token ids that follow the policy's end-of-turn token when the environment answers: its reply, the next opening."""
 
     def __init__(self, tokenizer: Any, **chat: Any) -> None:
         self._tokenizer, self._chat, self._cache = tokenizer, chat, dict[str, list[int]]()
@@ -92,11 +92,11 @@ class Replies:
     def ids(self, reply: str | list[Message]) -> list[int]:
         key = reply if isinstance(reply, str) else json.dumps(reply)
         if key not in self._cache:
-            words = [{"role": "tool", "content": reply}] if isinstance(reply, str) else reply
-            told = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "x"}]
-            before = self._tokenizer.apply_chat_template(told, tokenize=True, return_dict=False, **self._chat)
+            answer = [{"role": "tool", "content": reply}] if isinstance(reply, str) else reply
+            opening = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "x"}]
+            before = self._tokenizer.apply_chat_template(opening, tokenize=True, return_dict=False, **self._chat)
             after = self._tokenizer.apply_chat_template(
-                [*told, *words], tokenize=True, return_dict=False, add_generation_prompt=True, **self._chat
+                [*opening, *answer], tokenize=True, return_dict=False, add_generation_prompt=True, **self._chat
             )
             # Counted, not measured: templates write the last assistant turn in another way than earlier ones (Qwen3 gives
             # it an empty thought), so that the same end mark stands at another place in `before` and `after`.

@@ -58,7 +58,7 @@ class TurnSegments(DivergenceWeighting):
 
 
 class FixedSegments(DivergenceWeighting):
-    """Segments of a fixed length, counted anew in each turn, credited with the largest divergence in them."""
+    """Segments of a fixed length, counted from the start of each turn, credited with the largest divergence in them."""
 
     name = "fixed_segments"
     summary = "Segments of fixed length, each with the largest divergence in it."

@@ -1,4 +1,4 @@
-"""HCAPO: a turn is worth more of the outcome where the policy, told how it all ended, finds it likelier than other turns."""
+"""HCAPO: a turn is worth more of the outcome where the policy, shown how it all ended, finds it likelier than other turns."""
 
 from __future__ import annotations
 

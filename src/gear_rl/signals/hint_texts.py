@@ -48,7 +48,7 @@ def hint_texts(
         if j is None:
             texts.append(feedback[i] or "")
             continue
-        texts.append(_retold(sources, sampled, tokenizer, i, j, feedback[i]))
+        texts.append(_rewritten(sources, sampled, tokenizer, i, j, feedback[i]))
     return texts
 
 
@@ -56,7 +56,7 @@ def wrong_hint_texts(sources: Sources, sampled: Sampled, tokenizer: Any, method:
     """For each rollout what teachers that are to be wrong read, up to `MOST_WRONG` texts; none where there is nothing.
 
     The data's wrong hint where there is one. Else rollouts of the same group with a reward below its mean, never itself, the
-    next ones in the batch; retold as a successful sibling is (RLCSD's form; CEPO shows the wrong answer alone).
+    next ones in the batch; rewritten as a successful sibling is (RLCSD's form; CEPO shows the wrong answer alone).
     """
     if sources.wrong_hint is not None:
         what = "wrong hint"
@@ -66,12 +66,12 @@ def wrong_hint_texts(sources: Sources, sampled: Sampled, tokenizer: Any, method:
     for i in range(len(sampled)):
         wrong = (below & (sampled.group_ids == sampled.group_ids[i])).nonzero()[:, 0].tolist()
         chosen = [j for j in wrong if j > i] + [j for j in wrong if j < i]
-        retold = (_retold(sources, sampled, tokenizer, i, j, None) for j in chosen[:MOST_WRONG])
-        texts.append([text for text in retold if text])
+        rewritten = (_rewritten(sources, sampled, tokenizer, i, j, None) for j in chosen[:MOST_WRONG])
+        texts.append([text for text in rewritten if text])
     return texts
 
 
-def _retold(sources: Sources, sampled: Sampled, tokenizer: Any, i: int, j: int, feedback: str | None) -> str:
+def _rewritten(sources: Sources, sampled: Sampled, tokenizer: Any, i: int, j: int, feedback: str | None) -> str:
     """Rollout j as a hint for rollout i: as the task tells it, or what the policy said, then the feedback."""
     text = sources.knowledge.sibling_hint(sampled, i, j, feedback)
     if text is None:
@@ -83,11 +83,11 @@ def _retold(sources: Sources, sampled: Sampled, tokenizer: Any, i: int, j: int, 
 
 def _final_states(sources: Sources, sampled: Sampled, tokenizer: Any) -> list[str]:
     """As the task tells it; else the environment's last message and the policy's last turn, in the order they were said."""
-    told = list(sources.knowledge.final_states(sampled))
-    if len(told) != len(sampled) or not all(text is None or isinstance(text, str) for text in told):
+    states = list(sources.knowledge.final_states(sampled))
+    if len(states) != len(sampled) or not all(text is None or isinstance(text, str) for text in states):
         raise GearError(f"final_states must give a text or None for each of {len(sampled)} rollouts.")
     texts = []
-    for i, (text, ids) in enumerate(zip(told, sampled.completion_ids, strict=True)):
+    for i, (text, ids) in enumerate(zip(states, sampled.completion_ids, strict=True)):
         if text is None:
             acted = sampled.action_mask[i, : len(ids)].tolist()
             runs = [list(run) for _, run in groupby(range(len(ids)), key=acted.__getitem__)]  # of one speaker each

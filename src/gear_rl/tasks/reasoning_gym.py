@@ -26,8 +26,8 @@ DEFAULT_COUNT = 500
 PORTION = 50
 """Problems asked for at once, within `MAKING_SECONDS`: the slowest generators take a second each."""
 MAKING_SECONDS = 300.0
-NO_GOLD = {"composite", "boxnet", "rush_hour"}
-"""Generators without a gold answer; the first only mixes others."""
+NO_REFERENCE = {"composite", "boxnet", "rush_hour"}
+"""Generators without a reference answer; the first only mixes others."""
 UNSOUND = {"game_of_life_halting"}
 """Generators whose own verifier gives full marks to almost any text. A policy would find that out, so `all` leaves them out."""
 LONGEST_ANSWER = 20_000
@@ -63,7 +63,7 @@ class ReasoningGym(SingleTurn):
         self.judge_process = Judge("reasoning_gym", self.judges)
         from reasoning_gym.factory import DATASETS
 
-        chosen = sorted(set(DATASETS) - NO_GOLD - UNSOUND) if self.dataset == "all" else self.dataset.split(",")
+        chosen = sorted(set(DATASETS) - NO_REFERENCE - UNSOUND) if self.dataset == "all" else self.dataset.split(",")
         self.datasets = [name.strip() for name in chosen if name.strip()]
         if not self.datasets:
             raise GearError("reasoning_gym: name a generator, --set task.dataset=leg_counting, or all.")

@@ -25,7 +25,7 @@ from gear_rl.engines.verl.refusals import reads_teacher, refuse_method, refuse_s
 from gear_rl.engines.verl.rows import check_data, check_lengths, task_row, value_at
 from gear_rl.engines.verl.settings import Settings
 from gear_rl.errors import GearError
-from gear_rl.models import room_of
+from gear_rl.models import context_of
 from gear_rl.records.writer import RecordWriter
 from gear_rl.scoring.scorer import ON_REQUEST, SIGNALS
 from gear_rl.signals.from_verdicts import VerdictKnowledge
@@ -73,7 +73,7 @@ class CreditTrainer(PPOTrainerSync):
             prompt = self.train_dataset.prompt_key
             pairs = (self._row_of({**line, "raw_prompt": line[prompt]}) for line in dataset)
             longest = data.max_prompt_length, data.max_response_length
-            check_lengths(pairs, hint, sources.hint_template, tokenize, room_of(model), *longest)
+            check_lengths(pairs, hint, sources.hint_template, tokenize, context_of(model), *longest)
         reader = make_reader(model, self.teacher, self.tokenizer, sources, tokenize, self.method.name)
         self.credit_step = CreditStep(self.method, reader, mix_steps=settings.mix_steps, recorder=self._record)
 

@@ -1,7 +1,7 @@
 r"""Mathematics: one question, one answer in \boxed{}, judged by math-verify in a process of its own (`workers`).
 
 What is taken for the answer: the last \boxed{…} after the model's thoughts; where there is none, what math-verify finds in
-the last 1000 characters. Right away right: the gold's own characters, or the same number. Everything else is compared by
+the last 1000 characters. Right away right: the reference's own characters, or the same number. Everything else is compared by
 math-verify, within 5 seconds.
 """
 

@@ -1,6 +1,6 @@
 """The shop's tools, written from the benchmark's schemas, rules and example dialogues.
 
-No recorded calls are at hand for this domain; what stands behind it: every gold action list leaves the database changed
+No recorded calls are at hand for this domain; what stands behind it: every reference action list leaves the database changed
 where the benchmark says so, and the orders printed in the 69 example dialogues recur when their calls are worked out from
 the outcome (tests/tasks/test_tau.py).
 """

@@ -59,7 +59,7 @@ class Airline2Tools(AirlineTools):
 
 @dataclass
 class Tau2Bench(TauBench):
-    """Reward: the database is what the gold calls leave, and, where the task's reward basis says so, what had to be
+    """Reward: the database is what the reference calls leave, and, where the task's reward basis says so, what had to be
     communicated was said."""
 
     tau_bench: str = ""
