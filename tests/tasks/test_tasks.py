@@ -283,12 +283,12 @@ def test_mathematics_in_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("row", "options", "says"),
     [
-        ({"prompt": "a"}, {}, "a.jsonl, line 1: no text in 'answer'; it has prompt"),
+        ({"prompt": "a"}, {}, "a.jsonl, line 1: no 'answer'; it has prompt. Name the column"),
         ({"prompt": [], "answer": "b"}, {}, "line 1: prompt must be text or a list of messages"),
         ({"prompt": [{"role": "user"}], "answer": "b"}, {}, "line 1: prompt must be text or a list of messages"),
         ({"prompt": "a", "answer": "b"}, {"judged_by": "number"}, "line 1: answer is 'b', no number"),
         ({"prompt": "a", "answer": "b"}, {"judged_by": "maths"}, "Did you mean 'math'"),
-        ({"prompt": "a", "answer": "b"}, {"hint_column": "note"}, "line 1: no text in 'note'"),
+        ({"prompt": "a", "answer": "b"}, {"hint_column": "note"}, "line 1: no 'note'"),
         ({"prompt": "a", "answer": "b"}, {"test": "gone.jsonl"}, "there is no file gone.jsonl"),
         ({"prompt": "a", "answer": "b"}, {"path": "x"}, "leave out path='x'"),
     ],

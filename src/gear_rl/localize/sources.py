@@ -69,7 +69,7 @@ def played(request: Request, task: Task) -> Parts:
     default = task.default_model()
     models = list(request.models) or (["embedded"] if default else [])
     if not models:
-        raise GearError(f"task {task.name!r} brings no model of its own: give one with --model.")
+        raise GearError(f"task {task.name!r} brings no model of its own: give one with --model, a folder or a chat model of the hub.")
     rows = task.rows("test", request.rollouts)
     unit = "token" if task.judge_knows_decisions else "turn"
     options: dict[str, Any] = asdict(task) if is_dataclass(task) else {}
