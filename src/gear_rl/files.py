@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Iterator
@@ -56,6 +57,18 @@ def parse_json(data: bytes | str, where: str, *, strict: bool = False) -> Any:
         raise GearError(f"{where}: not JSON: not UTF-8 text.") from None
     except ValueError as error:  # a number with too many digits, or what `strict` excludes
         raise GearError(f"{where}: not JSON: {error}.") from None
+
+
+def json_lines(file: BinaryIO, path: Path, longest: int, *, strict: bool = False) -> Iterator[tuple[str, Any]]:
+    """(file and line, value) of JSON Lines; blank lines are skipped, and one of more than `longest` bytes is an error."""
+    for number in itertools.count(1):
+        line, where = file.readline(longest + 1), f"{path}, line {number}"
+        if not line:
+            return
+        if len(line) > longest:
+            raise GearError(f"{where}: longer than {longest >> 20} MiB.")
+        if line.strip():
+            yield where, parse_json(line, where, strict=strict)
 
 
 class Closing:

@@ -28,6 +28,7 @@ torch.set_num_threads(1)
 from datasets import Dataset
 from transformers import PrinterCallback
 
+from gear_rl.engines import TRAINER_SETTINGS
 from gear_rl.engines.trl import CreditGRPOTrainer, GRPOConfig
 from gear_rl.methods import method
 from gear_rl.models import load_model
@@ -106,12 +107,9 @@ def train(
         seed=3,
         use_cpu=strategy in ("one", "ddp"),
         bf16=False,
-        gradient_checkpointing=False,
         save_strategy="no",
-        logging_steps=1,
         report_to="none",
-        disable_tqdm=True,
-        dataloader_pin_memory=False,
+        **TRAINER_SETTINGS,
         optim=optim,
     )
     trainer = CreditGRPOTrainer(

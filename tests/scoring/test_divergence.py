@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from divergence_inputs import draw
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -15,15 +16,6 @@ from gear_rl.scoring.backends import chunked, fused
 from gear_rl.scoring.backends.problem import Problem
 
 EXTRA = ("forward_kl", "jensen_shannon")
-
-
-def draw(n, width, vocab, dtype=torch.float32, seed=0, size=1.0):
-    generator = torch.Generator().manual_seed(seed)
-    student = torch.randn(n, width, generator=generator)
-    teacher = student + 0.3 * torch.randn(n, width, generator=generator)
-    weight = torch.randn(vocab, width, generator=generator) * size / math.sqrt(width)
-    ids = torch.randint(vocab, (n,), generator=generator)
-    return student.to(dtype), teacher.to(dtype), weight.to(dtype), ids
 
 
 def float64(student, teacher, head, ids, teacher_head=None, temperature=1.0):

@@ -3,12 +3,11 @@
 import json
 import sys
 import textwrap
-from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
+from entry_points import forbid, register
 
-from gear_rl import plugins
 from gear_rl.errors import GearError
 from gear_rl.tasks import (
     TASKS,
@@ -147,13 +146,8 @@ class Echo(SingleTurn):
         return Verdict(1.0, True)
 
 
-def register(monkeypatch, *entries: tuple[str, str]) -> None:
-    points = [EntryPoint(name, value, "gear_rl.tasks") for name, value in entries]
-    monkeypatch.setattr(plugins, "entry_points", lambda group: points if group == "gear_rl.tasks" else [])
-
-
 def test_third_party_tasks_are_found_and_listed(monkeypatch):
-    register(monkeypatch, ("echo", f"{__name__}:Echo"))
+    register(monkeypatch, "task", ("echo", f"{__name__}:Echo"))
     assert make_task("echo").name == "echo" and find_task("echo").summary == ""
     assert list(all_tasks()) == [*TASKS, "echo"]
     with pytest.raises(GearError, match=r"Did you mean 'echo'"):
@@ -161,26 +155,8 @@ def test_third_party_tasks_are_found_and_listed(monkeypatch):
 
 
 def test_ours_are_found_without_looking_for_third_parties(monkeypatch):
-    def refuse(group):
-        raise AssertionError("entry points were read")
-
-    monkeypatch.setattr(plugins, "entry_points", refuse)
+    forbid(monkeypatch)
     assert find_task("workshop") is Workshop and find_task("a.jsonl").name == "jsonl"
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("gsm8k", "elsewhere:Maths", "'elsewhere:Maths' registers the task 'gsm8k', but that name is taken"),
-        ("broken", "no_such_module:X", "'broken' could not be loaded from 'no_such_module:X'"),
-        ("odd", "math:pi", "'odd': math:pi is not a subclass of gear_rl.tasks.Task"),
-        ("half", "gear_rl.tasks:SingleTurn", "'half': gear_rl.tasks:SingleTurn must define rows and judge"),
-    ],
-)
-def test_a_bad_third_party_task_is_named(monkeypatch, name, value, message):
-    register(monkeypatch, (name, value))
-    with pytest.raises(GearError, match=message):
-        all_tasks()
 
 
 class Counting(Task):

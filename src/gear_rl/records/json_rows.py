@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gear_rl.errors import GearError
-from gear_rl.files import parse_json
+from gear_rl.files import json_lines, parse_json
 
 LARGEST_FILE, LONGEST_LINE = 256 * 2**20, 64 * 2**20
 """Bytes. Rows of a group may be anywhere in a file, so it is read whole. Split larger ones by group."""
@@ -33,14 +33,8 @@ def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             yield from _rows_of_document(path, file.read())
             return
         file.seek(0)
-        number = 0
-        while line := file.readline(LONGEST_LINE + 1):
-            number += 1
-            where = f"{path}, line {number}"
-            if len(line) > LONGEST_LINE:
-                raise GearError(f"{where}: longer than {LONGEST_LINE >> 20} MiB.")
-            if line.strip():
-                yield where, _object(parse_json(line, where, strict=True), where)
+        for where, row in json_lines(file, path, LONGEST_LINE, strict=True):
+            yield where, _object(row, where)
 
 
 def _rows_of_document(path: Path, data: bytes) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -8,16 +8,17 @@ from __future__ import annotations
 import gzip
 import logging
 import sys
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 from gear_rl.errors import GearError
-from gear_rl.files import parse_json
+from gear_rl.files import json_lines, parse_json
 
 LONGEST_LINE = 2**24
-"""Characters. A longer line is no record of a problem."""
+"""Bytes. A longer line is no record of a problem."""
 
 
 @dataclass(frozen=True)
@@ -136,18 +137,12 @@ def _read_list(path: Path) -> Iterator[Record]:
 
 def read_lines(path: Path) -> Iterator[Record]:
     """A file of one JSON object a line, whatever its ending; blank lines are skipped."""
-    number = 0
-    with gzip.open(path, "rt", encoding="utf-8") if path.name.endswith(".gz") else open(path, encoding="utf-8") as file:
+    with gzip.open(path) if path.name.endswith(".gz") else open(path, "rb") as file:
         try:
-            while line := file.readline(LONGEST_LINE + 1):
-                number += 1
-                where = f"{path}, line {number}"
-                if len(line) > LONGEST_LINE:
-                    raise GearError(f"{where}: longer than {LONGEST_LINE} characters.")
-                if line.strip():
-                    yield _record(where, parse_json(line, where))
-        except (UnicodeDecodeError, EOFError, gzip.BadGzipFile) as error:
-            raise GearError(f"{path}, after line {number}: cannot be read: {error}.") from None
+            for where, row in json_lines(cast(BinaryIO, file), path, LONGEST_LINE):
+                yield _record(where, row)
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise GearError(f"{path}: cannot be read: {error}.") from None
 
 
 def _record(where: str, row: Any) -> Record:

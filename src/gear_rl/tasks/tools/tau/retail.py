@@ -18,6 +18,7 @@ REASONS = ("no longer needed", "ordered by mistake")
 
 
 class RetailTools(ServiceTools):
+    domain = "retail"
     tables = ("orders", "products", "users")
 
     def find_user_id_by_email(self, email: str) -> str:

@@ -28,7 +28,6 @@ class TauBench(Task):
     """Reward as the benchmark defines it: at the end of the dialogue the database is what the reference calls leave, and every
     string of `outputs` was said to the user."""
 
-    domain: ClassVar[str]
     kind: ClassVar[type[ServiceTools]]
     files: ClassVar[tuple[str, ...]]
     """tasks_<name> files of the domain."""
@@ -54,7 +53,7 @@ class TauBench(Task):
 
     def _load(self) -> tuple[Domain, dict[str, list[Problem]]]:
         """The domain, and its problems by split."""
-        folder = domain_folder(self.name, self.data, self.domain, self.kind.tables)
+        folder = domain_folder(self.name, self.data, self.kind.domain, self.kind.tables)
         return load_domain(folder, self.kind.tables), {split: load_problems(folder, split) for split in self.files}
 
     def _fresh_world(self) -> World:
@@ -77,7 +76,7 @@ class TauBench(Task):
             "hint": "\n".join([*calls, *words]) or "No change to the database is needed.",
             "answer": json.dumps({"actions": problem.actions, "outputs": problem.outputs}),
             "id": problem.id,
-            "category": self.domain,
+            "category": self.kind.domain,
         }
 
     def episode(self, row: Row) -> TauEpisode:
@@ -136,7 +135,6 @@ class TauRetail(TauBench):
     summary: ClassVar[str] = "customer service of a shop: tools, rules and a user (τ-bench retail)"
     splits: ClassVar[tuple[str, ...]] = ("train", "test", "dev")
     files: ClassVar[tuple[str, ...]] = splits
-    domain: ClassVar[str] = "retail"
     kind: ClassVar[type[ServiceTools]] = RetailTools
 
 
@@ -145,5 +143,4 @@ class TauAirline(TauBench):
     name: ClassVar[str] = "tau_airline"
     summary: ClassVar[str] = "customer service of an airline: tools, rules and a user (τ-bench airline)"
     files: ClassVar[tuple[str, ...]] = ("test",)
-    domain: ClassVar[str] = "airline"
     kind: ClassVar[type[ServiceTools]] = AirlineTools
