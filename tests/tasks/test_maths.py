@@ -177,7 +177,7 @@ def test_damaged_files_are_named(tmp_path):
     with pytest.raises(GearError, match="cannot be read"):
         make_task("gsm8k", data=str(tmp_path)).rows("test", None)
     (tmp_path / "train.jsonl").write_bytes(b"\xff\xfe{}\n")
-    with pytest.raises(GearError, match="cannot be read"):
+    with pytest.raises(GearError, match="line 1: not JSON"):
         make_task("gsm8k", data=str(tmp_path)).rows("train", None)
     (tmp_path / "aime_1983_2023_train.json").write_text('[{"problem": ]')
     write(tmp_path / "all")
