@@ -47,7 +47,7 @@ verl-smoke: $(VERL_READY) verl-quick
 	$(VERL_VENV)/bin/python tests/verl/check_signals.py --workers 2
 	$(VERL_VENV)/bin/python tests/verl/smoke.py $(ARGS)
 
-# The short form: what verl's private parts must be, and what bad input is told. No cluster is started.
+# The short form: what verl's private parts must be, and how bad input is refused. No cluster is started.
 verl-quick: $(VERL_READY)
 	$(VERL_VENV)/bin/python -m pytest -o addopts=-q -o pythonpath="tests/helpers src" tests/verl tests/engines/test_verl_parts.py
 	$(VERL_VENV)/bin/python tests/verl/smoke.py --only bad_input

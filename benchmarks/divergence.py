@@ -199,7 +199,7 @@ def main() -> None:
                 del problem
     problem = draw(tokens[0], widths[0], vocab, shared=True)
     rows.append(evaluate("gear_rl chunked, 256 MiB", problem, ours(problem, backend="chunked"), ceiling))
-    rows.append(evaluate("gear_rl naive twin", problem, ours(problem, backend="naive"), ceiling))
+    rows.append(evaluate("gear_rl naive reference", problem, ours(problem, backend="naive"), ceiling))
     padded = Head(problem.student_head.weight, vocab_size=vocab - 267)
     masked = Problem(
         problem.student_hidden, problem.teacher_hidden, padded, padded, problem.token_ids % padded.size, 1.0, 1

@@ -26,7 +26,7 @@ import torch
 
 from gear_rl.methods import METHODS
 from gear_rl.models import load_model
-from gear_rl.records.record import RecordWriter
+from gear_rl.records.writer import RecordWriter
 from gear_rl.training.config import TrainConfig
 from gear_rl.training.run import prepare, versions
 from gear_rl.training.run_folder import RunFolder

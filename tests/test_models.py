@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gear_rl.errors import printable
-from gear_rl.models import load_model, room_of
+from gear_rl.models import context_of, load_model
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -26,7 +26,7 @@ def test_room():
     class Config:
         max_position_embeddings = 7
 
-    assert room_of(Config()) == 7 and room_of(object()) > 10**9
+    assert context_of(Config()) == 7 and context_of(object()) > 10**9
 
 
 def test_printable_text_cannot_steer_a_terminal():

@@ -1,13 +1,16 @@
-"""Files that are written whole or not at all, and files that grow by whole lines."""
+"""Files that are written whole or not at all, files that grow by whole lines, and JSON from outside."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
+
+from gear_rl.errors import GearError
 
 
 @contextmanager
@@ -37,7 +40,51 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1))
 
 
-class LineFile:
+def parse_json(data: bytes | str, where: str, *, strict: bool = False) -> Any:
+    """JSON of unknown origin; every failure is a GearError that says `where`. `strict`: NaN and infinities are none."""
+
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is not a JSON number")
+
+    try:
+        return json.loads(data.rstrip(), parse_constant=refuse if strict else None)
+    except json.JSONDecodeError as error:
+        place = f", line {error.lineno}" if error.lineno > 1 else ""
+        raise GearError(f"{where}{place}: not JSON: {error.msg} (column {error.colno}).") from None
+    except RecursionError:
+        raise GearError(f"{where}: not JSON: nested too deeply.") from None
+    except UnicodeDecodeError:
+        raise GearError(f"{where}: not JSON: not UTF-8 text.") from None
+    except ValueError as error:  # a number with too many digits, or what `strict` excludes
+        raise GearError(f"{where}: not JSON: {error}.") from None
+
+
+def json_lines(file: BinaryIO, path: Path, longest: int, *, strict: bool = False) -> Iterator[tuple[str, Any]]:
+    """(file and line, value) of JSON Lines; blank lines are skipped, and one of more than `longest` bytes is an error."""
+    for number in itertools.count(1):
+        line, where = file.readline(longest + 1), f"{path}, line {number}"
+        if not line:
+            return
+        if len(line) > longest:
+            raise GearError(f"{where}: longer than {longest >> 20} MiB.")
+        if line.strip():
+            yield where, parse_json(line, where, strict=strict)
+
+
+class Closing:
+    """Something that a `with` block closes at its end."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class LineFile(Closing):
     """A file that grows by whole lines. A killed process leaves at most its last line torn: `drop_torn_line` removes it.
 
     Unbuffered: what `append` has returned from survives a kill, and nothing is left to fail again on `close`.
@@ -88,9 +135,3 @@ class LineFile:
 
     def close(self) -> None:
         self._file.close()
-
-    def __enter__(self) -> LineFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -59,6 +59,16 @@ def find_model(path: str, default: str | None = None) -> str:
     return path
 
 
+def model_for(task: str, given: str | None, default: str | None) -> str:
+    """The model to load for `task`: the one that is given, else the task's own."""
+    path = given or default
+    if path is None:
+        raise GearError(
+            f"task {task!r} brings no model of its own: give one with --model, a folder or a chat model of the hub."
+        )
+    return find_model(path, default)
+
+
 def load_tokenizer(path: str) -> Any:
     """The tokenizer without the model."""
     from transformers import AutoTokenizer
@@ -72,6 +82,6 @@ def load_tokenizer(path: str) -> Any:
     return tokenizer
 
 
-def room_of(model_config: Any) -> int:
+def context_of(model_config: Any) -> int:
     """The most tokens that the model can read at once; very large where it has no limit."""
     return getattr(model_config, "max_position_embeddings", None) or 2**62

@@ -50,7 +50,7 @@ def build(**changes) -> Rollouts:
         (dict(turn_ids=torch.tensor([[0, 0, 9, 1, 1], [0, 2, 2, 1, 5]])), r"turn_ids go back at rollout 1, position 3"),
     ],
 )
-def test_bad_input_is_refused_by_name(changes, message):
+def test_bad_input_is_refused(changes, message):
     with pytest.raises(GearError, match=message):
         build(**changes)
 

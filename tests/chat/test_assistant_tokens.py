@@ -115,7 +115,7 @@ def thinking(*turns):
     return [m for turn in turns for m in ({"role": "user", "content": "x"}, {"role": "assistant", "content": turn})]
 
 
-def test_a_template_that_rewrites_earlier_turns_is_refused_by_name():
+def test_a_template_that_rewrites_earlier_turns_is_refused():
     drops = DROPS_THOUGHTS.replace("not loop.last", "not loop.last and messages[-1].role == 'user'")
     with pytest.raises(GearError, match=r"here: the chat template of tiny writes the first 3 messages differently"):
         split(thinking("<think>a</think>b", "c"), drops)

@@ -66,8 +66,8 @@ def test_two_processes_end_where_one_does(runs, strategy, case):
 
 @pytest.mark.slow
 def test_the_cases_have_what_they_are_about(runs):
-    told = json.loads((runs / "one" / "unequal_passes.json").read_text())
-    assert len({len(record["ids"]) for record in told["records"]}) > 1
+    saved = json.loads((runs / "one" / "unequal_passes.json").read_text())
+    assert len({len(record["ids"]) for record in saved["records"]}) > 1
     assert difference(runs / "one", runs / "fsdp2", "base").shared, "prompts are shared under FSDP2 too"
     logged = json.loads((runs / "one" / "sync.json").read_text())["log"][0]
     assert logged["credit/weight_max"] > 1

@@ -21,12 +21,23 @@ from gear_rl.tasks.workshop.world import Order
 def answer_reward(completions, order, **_):
     """1 where the last word answers right: works on TRL's parsed messages, single-turn or multi-turn."""
     said = [str(c[-1]["content"]).split()[-1:] for c in completions]
-    return [float(words == [Order.parse(text).gold_answer]) for words, text in zip(said, order, strict=True)]
+    return [float(words == [Order.parse(text).reference_answer]) for words, text in zip(said, order, strict=True)]
 
 
 @pytest.fixture
 def data(workshop):
     return Dataset.from_list(workshop.rows("train", 32))
+
+
+@pytest.fixture
+def credit_trainer(tmp_path, workshop, model_and_tokenizer, data):
+    """Builds a `CreditGRPOTrainer` that samples the workshop with our own rollout function."""
+
+    def built(rows=data, **changes):
+        sampler = {"rollout_func": own_rollouts(workshop, model_and_tokenizer[1])}
+        return build(CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, rows, **{**sampler, **changes})
+
+    return built
 
 
 def weights(trainer):
@@ -76,9 +87,8 @@ def test_gear_moves_weights_elsewhere_than_grpo(tmp_path, workshop, data):
 
 
 @pytest.mark.parametrize("loss_type", LOSS_TYPES)
-def test_every_loss_that_takes_token_advantages(tmp_path, workshop, model_and_tokenizer, data, loss_type):
-    trainer = build(CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, data, loss_type=loss_type,
-                    rollout_func=own_rollouts(workshop, model_and_tokenizer[1]))  # fmt: skip
+def test_every_loss_that_takes_token_advantages(credit_trainer, loss_type):
+    trainer = credit_trainer(loss_type=loss_type)
     trainer.train()
     assert trainer.state.global_step == 2
 
@@ -99,7 +109,7 @@ def test_environment_factory_plays_the_same_world(tmp_path, workshop, model_and_
             assert verdict.reward == float(rollouts.rewards[i])
             mask = rollouts.action_mask[i, : len(ids)].tolist()
             assert all(mask[j] for j, label in enumerate(verdict.decisions) if label), "a decision outside the mask"
-            assert sum(mask) < len(ids), "the environment's words must be masked"
+            assert sum(mask) < len(ids), "the environment's tokens must be masked"
 
 
 def test_plain_tools_and_single_turn(tmp_path, workshop, model_and_tokenizer, data):
@@ -140,9 +150,8 @@ def test_lora_accumulation_and_several_iterations(tmp_path, workshop, model_and_
 
 
 @pytest.mark.parametrize("kind", ["live", "sync", "ema", "base"])
-def test_teacher_kinds_train(tmp_path, workshop, model_and_tokenizer, data, kind):
-    trainer = build(CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, data, teacher=kind, teacher_every=1,
-                    rollout_func=own_rollouts(workshop, model_and_tokenizer[1]))  # fmt: skip
+def test_teacher_kinds_train(credit_trainer, kind):
+    trainer = credit_trainer(teacher=kind, teacher_every=1)
     start = weights(trainer)
     trainer.train()
     shadow = trainer.teacher.state()
@@ -173,15 +182,8 @@ def test_wrong_hint_reads_another_problem(tmp_path, workshop, model_and_tokenize
     assert all(any(other in shown for other, _ in texts) for _, shown in texts)
 
 
-def test_credit_signals_and_guards_are_logged(tmp_path, workshop, model_and_tokenizer, data):
-    trainer = build(
-        CreditGRPOTrainer,
-        tmp_path,
-        workshop,
-        model_and_tokenizer,
-        data,
-        rollout_func=own_rollouts(workshop, model_and_tokenizer[1]),
-    )
+def test_credit_signals_and_guards_are_logged(credit_trainer):
+    trainer = credit_trainer()
     trainer.train()
     logged = trainer.state.log_history[0]
     for name in (
@@ -196,7 +198,7 @@ def test_credit_signals_and_guards_are_logged(tmp_path, workshop, model_and_toke
 
 
 @pytest.mark.parametrize("who", ["teacher", "both"])
-def test_self_check_catches_a_shift_by_one(tmp_path, monkeypatch, workshop, model_and_tokenizer, data, who):
+def test_self_check_catches_a_shift_by_one(credit_trainer, monkeypatch, who):
     real = Scorer._hidden
 
     def hidden(self, sides, *args, **kwargs):  # both sides in one pass, the student's first
@@ -206,14 +208,7 @@ def test_self_check_catches_a_shift_by_one(tmp_path, monkeypatch, workshop, mode
         return [s.roll(1, 0) if any(s is other for other in shifted) else s for s in states]
 
     monkeypatch.setattr(Scorer, "_hidden", hidden)
-    trainer = build(
-        CreditGRPOTrainer,
-        tmp_path,
-        workshop,
-        model_and_tokenizer,
-        data,
-        rollout_func=own_rollouts(workshop, model_and_tokenizer[1]),
-    )
+    trainer = credit_trainer()
     with pytest.raises(GearError, match="self-check failed"):
         trainer.train()
     assert trainer.state.global_step == 0
@@ -276,7 +271,7 @@ def test_self_check_catches_a_different_template(tmp_path, workshop, model_and_t
         (dict(teacher="old"), "teacher"),
     ],
 )
-def test_refused_by_name_before_anything_runs(tmp_path, workshop, model_and_tokenizer, data, changes, message):
+def test_refused_before_anything_runs(tmp_path, workshop, model_and_tokenizer, data, changes, message):
     with pytest.raises(GearError, match=message.replace("{", r"\{")):
         build(CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, data, **changes)
 
@@ -288,42 +283,25 @@ def test_row_without_ground_truth_is_named(tmp_path, workshop, model_and_tokeniz
         build(CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, Dataset.from_list(rows))
 
 
-def test_hint_beyond_the_context(tmp_path, workshop, model_and_tokenizer, data):
+def test_hint_beyond_the_context(credit_trainer, data):
     rows = [{**row, "hint": "weld " * 300} for row in data.to_list()]
-    trainer = build(
-        CreditGRPOTrainer,
-        tmp_path,
-        workshop,
-        model_and_tokenizer,
-        Dataset.from_list(rows),
-        rollout_func=own_rollouts(workshop, model_and_tokenizer[1]),
-    )
+    trainer = credit_trainer(Dataset.from_list(rows))
     with pytest.raises(GearError, match="context of 256"):
         trainer.train()
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_reward_that_is_no_number(tmp_path, workshop, model_and_tokenizer, data, bad):
+def test_reward_that_is_no_number(credit_trainer, bad):
     def broken(completions, **_):
         return [bad if i == 3 else 1.0 for i in range(len(completions))]
 
-    trainer = build(
-        CreditGRPOTrainer,
-        tmp_path,
-        workshop,
-        model_and_tokenizer,
-        data,
-        reward_funcs=[broken],
-        rollout_func=own_rollouts(workshop, model_and_tokenizer[1]),
-    )
+    trainer = credit_trainer(reward_funcs=[broken])
     with pytest.raises(GearError, match=r"'broken' returned (nan|inf) for rollout 3"):
         trainer.train()
 
 
-def test_equal_rewards_change_nothing(tmp_path, workshop, model_and_tokenizer, data):
-    trainer = build(CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, data,
-                    reward_funcs=[lambda completions, **_: [1.0] * len(completions)],
-                    rollout_func=own_rollouts(workshop, model_and_tokenizer[1]))  # fmt: skip
+def test_equal_rewards_change_nothing(credit_trainer):
+    trainer = credit_trainer(reward_funcs=[lambda completions, **_: [1.0] * len(completions)])
     start = weights(trainer)
     trainer.train()
     assert all(torch.equal(start[n], p) for n, p in trainer.model.named_parameters())

@@ -8,7 +8,7 @@ import pytest
 import torch
 from datasets import Dataset
 from engine_runs import build, watch
-from task_knowledge import Told
+from task_knowledge import GivenKnowledge
 from trl_setups import arguments, length_reward, own_rollouts
 
 from gear_rl.engines.trl import CreditGRPOTrainer
@@ -129,8 +129,8 @@ def test_sdpo_reads_a_successful_sibling(tmp_path):
     assert any(j is not None for j in chosen)
     for verdict, j, ids in zip(batch["verdicts"], chosen, batch["hinted"], strict=True):
         shown = tokenizer.decode(ids).split(" hint ")[1].split(" <end>")[0]
-        told = [c for c in tokenizer.decode(batch["completions"][j]).split() if c in TOOLS] if j is not None else None
-        assert shown == (verdict.feedback if told is None else " ".join(told))
+        tools_said = [c for c in tokenizer.decode(batch["completions"][j]).split() if c in TOOLS] if j is not None else None
+        assert shown == (verdict.feedback if tools_said is None else " ".join(tools_said))
 
 
 TOOLS = "weld clamp grease file drill solder polish hammer".split()
@@ -167,8 +167,8 @@ def test_a_teacher_with_nothing_to_read_changes_nothing(tmp_path, workshop, mode
     def feedback(completions):
         return [None if i < 4 else "weld weld weld weld" for i in range(len(completions))]
 
-    trainer = plain_trainer(tmp_path, workshop, model_and_tokenizer, data, credit="serl", knowledge=Told(feedback=feedback),
-                            teacher="base")  # fmt: skip
+    trainer = plain_trainer(tmp_path, workshop, model_and_tokenizer, data, credit="serl", teacher="base",
+                            knowledge=GivenKnowledge(feedback=feedback))  # fmt: skip
     seen = watch(trainer)
     trainer.train()
     later = seen[1]["rollouts"]  # the base teacher's weights are no longer the student's
@@ -180,7 +180,7 @@ def test_a_teacher_with_nothing_to_read_changes_nothing(tmp_path, workshop, mode
 def test_feedback_is_read_where_there_is_no_sibling(tmp_path, workshop, model_and_tokenizer, data):
     trainer = plain_trainer(
         tmp_path, workshop, model_and_tokenizer, data, credit="sdpo",
-        knowledge=Told(feedback=lambda done: ["hmm no"] * len(done)),
+        knowledge=GivenKnowledge(feedback=lambda done: ["hmm no"] * len(done)),
     )
     seen = watch(trainer)
     trainer.train()
@@ -214,13 +214,13 @@ def test_reward_functions_as_channels(tmp_path, workshop, model_and_tokenizer, d
 
 
 def test_the_rollouts_own_answer_as_span(tmp_path, workshop, model_and_tokenizer, data):
-    """Without any gold answer: the task marks where each rollout gives its own."""
+    """Without any reference answer: the task marks where each rollout gives its own."""
 
     def last_two(completions):
         return {"answer_span": [[0.0] * (len(ids) - 3) + [1.0, 1.0, 0.0] for ids in completions]}
 
     trainer = plain_trainer(tmp_path, workshop, model_and_tokenizer, data, credit="grail",
-                            knowledge=Told("answer_span", token_signals=last_two))  # fmt: skip
+                            knowledge=GivenKnowledge("answer_span", token_signals=last_two))  # fmt: skip
     seen = watch(trainer)
     trainer.train()
     signals = seen[0]["rollouts"].signals
@@ -230,7 +230,7 @@ def test_the_rollouts_own_answer_as_span(tmp_path, workshop, model_and_tokenizer
         assert saliency[len(ids) - 3] > 0 == saliency[len(ids) - 1]
 
 
-def test_where_the_gold_answer_is_read(model_and_tokenizer):
+def test_where_the_reference_answer_is_read(model_and_tokenizer):
     """In place of the last turn; of a single turn at its end, before the token that ended it."""
     tokenizer = model_and_tokenizer[1]
     texts = ["weld valve <end> g3 <bot> answer no <end>", "so yes <end>", "so yes", ""]
@@ -238,9 +238,9 @@ def test_where_the_gold_answer_is_read(model_and_tokenizer):
     completions = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
     mask = torch.tensor([row + [0] * (8 - len(row)) for row in actions]).bool()
     ids = torch.tensor([row + [0] * (8 - len(row)) for row in completions])
-    rows = [{"gold": "yes"}] * 4
+    rows = [{"reference": "yes"}] * 4
     sampled = Sampled(rows, ["x"] * 4, [[1]] * 4, completions, ids, mask, torch.zeros(4), torch.zeros(4))
-    reader = Reader(None, None, tokenizer, Sources(answer="gold", answer_prefix="answer"), None, "grail")
+    reader = Reader(None, None, tokenizer, Sources(answer="reference", answer_prefix="answer"), None, "grail")
     readings = answers_in_place(Reading(reader, sampled, None, {}))
     assert [r and tokenizer.decode(r.completion[: r.cut]) for r in readings[:3]] == [
         "weld valve <end> g3 <bot>", "so yes", "so yes",
@@ -251,7 +251,7 @@ def test_where_the_gold_answer_is_read(model_and_tokenizer):
 
 
 def decisions(function):
-    return Told("decision", token_signals=lambda done: {"decision": function(done)})
+    return GivenKnowledge("decision", token_signals=lambda done: {"decision": function(done)})
 
 
 @pytest.mark.parametrize(
@@ -263,16 +263,16 @@ def decisions(function):
         (dict(credit="crpo", channels=["length_reward"]), "at least 2 named parts"),
         (dict(credit="crpo", channels=["length_reward", "lenght_reward"]), "Did you mean 'length_reward'"),
         (dict(credit="mt_grpo"), "needs 'turn_reward'.*pass knowledge="),
-        (dict(credit="mt_grpo", knowledge=Told("decision")), "needs 'turn_reward'"),
-        (dict(credit="gigpo", credit_options=dict(turn_rewards=True), knowledge=Told("anchor_state")),
+        (dict(credit="mt_grpo", knowledge=GivenKnowledge("decision")), "needs 'turn_reward'"),
+        (dict(credit="gigpo", credit_options=dict(turn_rewards=True), knowledge=GivenKnowledge("anchor_state")),
          "needs 'turn_reward'"),
         (dict(credit="turn_ppo"), "a critic"),
-        (dict(credit="crest", hint="hint", knowledge=Told("turn_reward")), "needs 'request_ids'"),
+        (dict(credit="crest", hint="hint", knowledge=GivenKnowledge("turn_reward")), "needs 'request_ids'"),
         (dict(credit="trace"), "answer='column name'"),
         (dict(credit="igpo"), "answer='column name'"),
         (dict(credit="igpo", answer="solution"), "no column 'solution' to take the answer from"),
         (dict(credit="oar_p"), "answer_span"),
-        (dict(credit="oar_g", knowledge=Told("decision")), "answer_span"),
+        (dict(credit="oar_g", knowledge=GivenKnowledge("decision")), "answer_span"),
         (dict(credit="oar_p", answer="answer", mask_budget=0), "mask_budget=0"),
         (dict(credit="opsd", hint="hint", mix_steps=3), "mix_steps=3"),
     ],
@@ -289,8 +289,9 @@ def test_missing_needs_are_refused_before_anything_runs(
     [
         (dict(credit="oracle", knowledge=decisions(lambda done: [[0.0]] * len(done))), "1 values for the"),
         (dict(credit="oracle", knowledge=decisions(lambda done: [])), "0 rows for 8 rollouts"),
-        (dict(credit="crpo", knowledge=Told(channels=lambda done: {"a": [0.0], "b": [0.0]})), "channel 'a' has 1 values"),
-        (dict(credit="serl", knowledge=Told(feedback=lambda done: ["no"])), "a text or None for each of 8"),
+        (dict(credit="crpo", knowledge=GivenKnowledge(channels=lambda done: {"a": [0.0], "b": [0.0]})),
+         "channel 'a' has 1 values"),
+        (dict(credit="serl", knowledge=GivenKnowledge(feedback=lambda done: ["no"])), "a text or None for each of 8"),
         (dict(credit="igpo", answer=lambda row: ""), "rollout 0 of this batch has no reference answer"),
     ],
 )

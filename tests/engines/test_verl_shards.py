@@ -24,7 +24,7 @@ def work(rank: int, port: int, reshard: bool, results) -> None:
     model = AutoModelForCausalLM.from_pretrained(str(MODEL), dtype=torch.float32).eval()
     mesh = init_device_mesh("cpu", (2,))
     for layer in model.model.layers:
-        fully_shard(layer, mesh=mesh, reshard_after_forward=reshard)  # both ways that verl can be told
+        fully_shard(layer, mesh=mesh, reshard_after_forward=reshard)  # both settings that verl has
     fully_shard(model, mesh=mesh)
     ids = torch.arange(12)[None] + rank
     with torch.no_grad():

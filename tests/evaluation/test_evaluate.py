@@ -156,12 +156,12 @@ class Dialogues(Task):
         return WorkshopEpisode(Order.parse(row["order"]))
 
     def verdict(self, row, transcript):
-        right = transcript.turns[-1].split()[-1:] == [Order.parse(row["order"]).gold_answer]
+        right = transcript.turns[-1].split()[-1:] == [Order.parse(row["order"]).reference_answer]
         return Verdict(float(right), right)
 
 
 def generated(model, tokenizer):
-    """The server's side: transformers' own generate, one request at a time, the whole dialogue rendered anew."""
+    """The server's side: transformers' own generate, one request at a time, the whole dialogue rendered again."""
 
     def answer(body):
         ids = tokenizer.apply_chat_template(
@@ -239,10 +239,10 @@ def test_a_dialogue_with_tools_through_an_endpoint():
 def test_calls_that_a_server_set_apart_come_back_as_the_models_own_words(workshop):
     """`transformers serve` parses the embedded model's calls, and drops what was said beside one from its history."""
     row = {**workshop.rows("test", 1)[0], "id": "a"}
-    gold = [turn.split(" <end>")[0] for turn in workshop.reference(row).split("<bot> ")]
+    reference = [turn.split(" <end>")[0] for turn in workshop.reference(row).split("<bot> ")]
 
     def parsed(body):
-        said = gold[sum(m["role"] == "assistant" for m in body["messages"])].split()
+        said = reference[sum(m["role"] == "assistant" for m in body["messages"])].split()
         if said[0] == "answer":
             return message(" ".join(said))
         function = {"name": said[0], "arguments": json.dumps({"part": said[1]})}
@@ -252,8 +252,8 @@ def test_calls_that_a_server_set_apart_come_back_as_the_models_own_words(worksho
         transcript, _ = converse(
             Endpoint(server.url, "m"), workshop, Job(row, row["prompt"], "greedy", 0, 0.0, 1.0, 0), {}
         )
-    assert transcript.turns[0] == f"well {gold[0]}" and workshop.verdict(row, transcript).success
-    assert server.requests[1]["messages"][1] == {"role": "assistant", "content": f"well {gold[0]}"}
+    assert transcript.turns[0] == f"well {reference[0]}" and workshop.verdict(row, transcript).success
+    assert server.requests[1]["messages"][1] == {"role": "assistant", "content": f"well {reference[0]}"}
 
 
 def test_an_endpoint_that_fails_keeps_what_was_sampled(tmp_path):
@@ -297,9 +297,9 @@ def test_check_finds_a_judge_that_is_wrong():
             return Verdict(float(right), right, trivially_passable=lucky)
 
     check = check_split(Broken(), "test", None)
-    assert (check.problems, check.gold_right, check.empty_right, check.trivially_passable) == (4, 3, 2, 1)
+    assert (check.problems, check.reference_right, check.empty_right, check.trivially_passable) == (4, 3, 2, 1)
     assert not check.passed and len(check.failures) == 2
-    assert "a: the gold answer is judged wrong" in check.failures[0] and "b: an empty answer" in check.failures[1]
+    assert "a: the reference answer is judged wrong" in check.failures[0] and "b: an empty answer" in check.failures[1]
 
 
 @pytest.mark.parametrize(
@@ -330,8 +330,8 @@ def test_a_task_that_gives_something_else_is_told_what(rows, verdict, says):
 def test_check_names_what_the_benchmark_gets_wrong(capsys):
     class Flawed(SingleTurn):
         name, summary = "flawed", ""
-        unpassable: ClassVar = {"a": "its gold answer is refused", "z": "not in this split"}
-        mended: ClassVar = {"b": "it had a typing error"}
+        unpassable: ClassVar = {"a": "its reference answer is refused", "z": "not in this split"}
+        corrected: ClassVar = {"b": "it had a typing error"}
 
         def rows(self, split, count, seed=0):
             return [{"prompt": [], "id": i, "answer": i} for i in "abc"]
@@ -344,11 +344,11 @@ def test_check_names_what_the_benchmark_gets_wrong(capsys):
             return Verdict(float(right), right)
 
     check = check_split(Flawed(), "test", None)
-    assert check.passed and check.gold_right == 2 and list(check.unpassable) == ["a"] and list(check.mended) == ["b"]
+    assert check.passed and check.reference_right == 2 and list(check.unpassable) == ["a"] and list(check.corrected) == ["b"]
     show_check("flawed", check)
     said = capsys.readouterr().out
     assert (
-        "a: its gold answer is refused" in said
+        "a: its reference answer is refused" in said
         and "b: it had a typing error" in said
         and "answers judged a second" in said
     )
@@ -387,7 +387,7 @@ def test_gear_eval_check(here, capsys):
     assert main(["eval", "--check", "workshop", "--rows", "50", "--split", "test"]) == 0
     out = capsys.readouterr().out
     assert (
-        "workshop test: 50 problems" in out and "gold      50 right, 100 %" in out and "empty      0 right, 0 %" in out
+        "workshop test: 50 problems" in out and "reference    50 right, 100 %" in out and "empty         0 right, 0 %" in out
     )
     (here / "checked_task.py").write_text(
         "from gear_rl.tasks import SingleTurn, Verdict\n"
@@ -398,7 +398,7 @@ def test_gear_eval_check(here, capsys):
     )
     assert main(["eval", "--check", "checked_task:T", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["checks"][0]["failures"] == [
-        "a: the gold answer is judged wrong (reward 0)"
+        "a: the reference answer is judged wrong (reward 0)"
     ]
 
 

@@ -110,10 +110,10 @@ DOCUMENTS = {
 def write_sample(folder: Path) -> Path:
     (folder / "possible_answer").mkdir(parents=True)
     (folder / "multi_turn_func_doc").mkdir()
-    for category, (functions, gold) in SINGLE.items():
+    for category, (functions, reference) in SINGLE.items():
         ask = [[{"role": "user", "content": f"Please, {category}."}]]
-        _write(folder, category, {"id": f"{category}_0", "question": ask, "function": functions}, gold)
-    for category, turns, gold in (
+        _write(folder, category, {"id": f"{category}_0", "question": ask, "function": functions}, reference)
+    for category, turns, reference in (
         ("multi_turn_base", ["Make it.", "Move it.", "Compute."], DIALOGUE),
         ("multi_turn_miss_func", ["Make it.", "Move it.", None, "Compute."], [DIALOGUE[0], [], *DIALOGUE[1:]]),
     ):
@@ -126,7 +126,7 @@ def write_sample(folder: Path) -> Path:
         }
         if "miss_func" in category:
             entry["missed_function"] = {"2": ["mv"]}
-        _write(folder, category, entry, gold)
+        _write(folder, category, entry, reference)
     for name, functions in DOCUMENTS.items():
         lines = [
             {
@@ -140,11 +140,11 @@ def write_sample(folder: Path) -> Path:
     return folder
 
 
-def _write(folder: Path, category: str, entry: dict[str, Any], gold: Any) -> None:
+def _write(folder: Path, category: str, entry: dict[str, Any], reference: Any) -> None:
     name = f"BFCL_v3_{category}.json"
     (folder / name).write_text(json.dumps(entry) + "\n")
-    if gold is not None:
-        answer = {"id": entry["id"], "ground_truth": gold}
+    if reference is not None:
+        answer = {"id": entry["id"], "ground_truth": reference}
         (folder / "possible_answer" / name).write_text(json.dumps(answer) + "\n")
 
 
@@ -228,19 +228,19 @@ def official_single(direct: SimpleNamespace, row: dict[str, Any], calls: list[To
 
 def official_dialogue(direct: SimpleNamespace, row: dict[str, Any], turns: list[list[list[ToolCall]]]) -> bool:
     """`turns`: calls by user turn and step, strings as the benchmark's own handlers make them."""
-    entry, gold = json.loads(row["entry"]), json.loads(row["answer"])
+    entry, reference = json.loads(row["entry"]), json.loads(row["answer"])
     decoded = [
         [[f"{c.name}({','.join(f'{k}={v!r}' for k, v in c.arguments.items())})" for c in step] for step in turn]
         for turn in turns
     ]
-    return direct.turns(decoded, gold, entry, row["category"], f"direct{next(direct.numbers)}")["valid"]
+    return direct.turns(decoded, reference, entry, row["category"], f"direct{next(direct.numbers)}")["valid"]
 
 
 def said_dialogue(turns: list[list[list[ToolCall]]]) -> list[str]:
     return [text for turn in turns for text in (*("\n".join(map(str, step)) for step in turn), "Done.")]
 
 
-def gold_dialogue(row: dict[str, Any]) -> list[list[list[ToolCall]]]:
+def reference_dialogue(row: dict[str, Any]) -> list[list[list[ToolCall]]]:
     return [[[ToolCall(**call)] for call in turn] for turn in json.loads(row["entry"])["calls"]]
 
 
@@ -253,17 +253,17 @@ def mutate_dialogue(turns: list[list[list[ToolCall]]], rng: random.Random) -> li
 
 
 def agreement(task: Bfcl, count: int, seed: int = 0) -> dict[tuple[str, str], list[int]]:
-    """{(category, kind): [agreed, compared, accepted]} on `count` mutated answers per category, and gold and empty ones."""
+    """{(category, kind): [agreed, compared, accepted]} on `count` mutated answers per category, reference and empty ones."""
     direct, rng, found = official(), random.Random(seed), dict[tuple[str, str], list[int]]()
     by_category: dict[str, list[Any]] = {}
     for row in task.rows("test", None):
         by_category.setdefault(row["category"], []).append(row)
     for category, rows in by_category.items():
         mutated = [rng.choice(rows) for _ in range(count)]
-        for kind, chosen in (("gold", rows), ("empty", rows), ("mutated", mutated)):
+        for kind, chosen in (("reference", rows), ("empty", rows), ("mutated", mutated)):
             for row in chosen:
                 if category in MULTI_TURN:
-                    turns = gold_dialogue(row)
+                    turns = reference_dialogue(row)
                     if kind == "empty":
                         turns = [[] for _ in turns]
                     elif kind == "mutated":

@@ -37,7 +37,7 @@ def unlock() -> None:
         import torch.distributed as dist
 
         if not dist.is_initialized():
-            dist.init_process_group("gloo")  # accelerate leaves it out where it is told both CPU and GPU
+            dist.init_process_group("gloo")  # accelerate leaves it out where both CPU and GPU are asked for
     if importlib.util.find_spec("deepspeed"):
         backend = importlib.import_module("deepspeed.comm.torch")
         backend.build_shm_op = lambda: None  # would compile C++ for minutes

@@ -119,7 +119,7 @@ class PageRun:
         return done.returncode, done.stdout + done.stderr
 
     def _gear(self, argv: list[str]) -> tuple[int, str]:
-        """In this process: importing torch and TRL anew for each command would take most of the time."""
+        """In this process: importing torch and TRL again for each command would take most of the time."""
         from gear_rl.cli.main import main
 
         path, modules, out = list(sys.path), set(sys.modules), io.StringIO()

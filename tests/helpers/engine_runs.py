@@ -14,7 +14,7 @@ class Silent:
 def build(credit: str | dict, folder: Path, **train: Any) -> Any:
     """`gear train --credit NAME` without the command line: two steps of two prompts, four rollouts each."""
     from gear_rl.models import load_model
-    from gear_rl.records.record import RecordWriter
+    from gear_rl.records.writer import RecordWriter
     from gear_rl.training.config import TrainConfig
     from gear_rl.training.run import prepare
     from gear_rl.training.run_folder import RunFolder

@@ -1,4 +1,4 @@
-"""The Triton kernels against the naive twin. `test_fused.py` runs this file, in a process of its own.
+"""The Triton kernels against the naive reference. `test_fused.py` runs this file, in a process of its own.
 
 Without a GPU they run in Triton's interpreter: the same source, element by element. To see single cases:
 
@@ -7,6 +7,7 @@ Without a GPU they run in Triton's interpreter: the same source, element by elem
 
 import math
 
+import divergence_inputs
 import pytest
 import torch
 from hypothesis import HealthCheck, Phase, given, settings
@@ -24,12 +25,7 @@ DTYPES = HALF if DEVICE.type == "cuda" else [torch.float32, *HALF]
 
 
 def draw(n, width, vocab, dtype=torch.bfloat16, seed=0, size=3.0):
-    generator = torch.Generator().manual_seed(seed)
-    student = torch.randn(n, width, generator=generator)
-    teacher = student + 0.3 * torch.randn(n, width, generator=generator)
-    weight = torch.randn(vocab, width, generator=generator) * size / math.sqrt(width)
-    ids = torch.randint(vocab, (n,), generator=generator)
-    return student.to(DEVICE, dtype), teacher.to(DEVICE, dtype), weight.to(DEVICE, dtype), ids.to(DEVICE)
+    return divergence_inputs.draw(n, width, vocab, dtype, seed, size, DEVICE)
 
 
 def assert_equals_naive(student, teacher, head, ids, other=None, atol=5e-5, rtol=1e-5, **options):

@@ -28,7 +28,7 @@ class Rolled(NamedTuple):
         return [Answer(self.ids(f"answer {row['answer']}"), 1) for row in self.rows]
 
     def readings(self) -> list[AnswerReading | None]:
-        """The gold answer in place of the last turn."""
+        """The reference answer in place of the last turn."""
         found: list[AnswerReading | None] = []
         rollouts = zip(self.prompts, self.completions, self.mask, self.answers(), strict=True)
         for prompt, completion, mask, answer in rollouts:

@@ -65,8 +65,8 @@ def difference(one: Path, other: Path, name: str, start: dict[str, torch.Tensor]
     assert first.keys() == second.keys()
     gaps = {key: float((first[key].float() - second[key].float()).abs().max()) for key in first}
     of_teacher = {key for key in gaps if key.startswith("teacher.")}
-    told, told_other = (json.loads((folder / f"{name}.json").read_text()) for folder in (one, other))
-    pairs = list(zip(told["records"], told_other["records"], strict=True))
+    saved, saved_other = (json.loads((folder / f"{name}.json").read_text()) for folder in (one, other))
+    pairs = list(zip(saved["records"], saved_other["records"], strict=True))
     advantages = [abs(u - v) for a, b in pairs for u, v in zip(a["advantages"], b["advantages"], strict=False)]
     moved = [float((first[key] - start[key]).abs().max()) for key in first.keys() & (start or {}).keys() if start]
     return Difference(
@@ -74,10 +74,10 @@ def difference(one: Path, other: Path, name: str, start: dict[str, torch.Tensor]
         teacher=max((gaps[key] for key in of_teacher), default=0.0),
         advantages=max(advantages, default=0.0),
         same_rollouts=all(a["ids"] == b["ids"] and a["step"] == b["step"] for a, b in pairs),
-        metrics=_differing(told["log"], told_other["log"]),
+        metrics=_differing(saved["log"], saved_other["log"]),
         moved=max(moved, default=0.0),
-        layout=told_other["layout"],
-        shared=told_other["shared"],
+        layout=saved_other["layout"],
+        shared=saved_other["shared"],
     )
 
 

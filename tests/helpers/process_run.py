@@ -28,6 +28,7 @@ torch.set_num_threads(1)
 from datasets import Dataset
 from transformers import PrinterCallback
 
+from gear_rl.engines import TRAINER_SETTINGS
 from gear_rl.engines.trl import CreditGRPOTrainer, GRPOConfig
 from gear_rl.methods import method
 from gear_rl.models import load_model
@@ -106,12 +107,9 @@ def train(
         seed=3,
         use_cpu=strategy in ("one", "ddp"),
         bf16=False,
-        gradient_checkpointing=False,
         save_strategy="no",
-        logging_steps=1,
         report_to="none",
-        disable_tqdm=True,
-        dataloader_pin_memory=False,
+        **TRAINER_SETTINGS,
         optim=optim,
     )
     trainer = CreditGRPOTrainer(
@@ -145,9 +143,9 @@ def train(
     kept = {f"teacher.{n}": t.detach().cpu().clone() for n, t in trainer.teacher.state().items()}
     if RANK == 0:
         torch.save(state | kept, out / f"{name}.pt")
-        told = {"log": trainer.state.log_history, "records": records, "layout": layout.name,
+        saved = {"log": trainer.state.log_history, "records": records, "layout": layout.name,
                 "shared": scorer._proven and scorer.against_sharing is None}  # fmt: skip
-        (out / f"{name}.json").write_text(json.dumps(told))
+        (out / f"{name}.json").write_text(json.dumps(saved))
 
 
 def main() -> None:

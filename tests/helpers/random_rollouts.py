@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 import torch
 from reference import Rollout, random_batch
 
-from gear_rl import Rollouts
+from gear_rl import Rollouts, credit
 from gear_rl.methods import METHODS
 
 VALUES = {  # tried for every option of that name
@@ -123,3 +123,15 @@ def degenerate(kind: str) -> list[Rollout]:
         elif kind == "huge signals":
             r.signals = {k: [1e30 if x >= 0 else -1e30 for x in v] for k, v in r.signals.items()}
     return batch
+
+
+def assert_alone_as_together(name, options, batch, rng=None):
+    """A group gets the credit it gets in the batch of all, whatever the order of its rollouts (shuffled by `rng`)."""
+    together = credit(name, to_rollouts(batch), **options)
+    for group in {r.group for r in batch}:
+        members = [i for i, r in enumerate(batch) if r.group == group]
+        if rng:
+            rng.shuffle(members)
+        alone = credit(name, to_rollouts([batch[i] for i in members]), **options)
+        for field in ("advantages", "weights", "segments", "onsets"):
+            assert torch.equal(getattr(alone, field), getattr(together, field)[members])

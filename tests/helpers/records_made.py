@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from gear_rl import Rollouts, credit
-from gear_rl.records.record import RecordWriter
+from gear_rl.records.writer import RecordWriter
 
 HEADER = {"method": "gear", "options": {"alpha": 2.0}, "task": "workshop", "model": "embedded"}
 

@@ -46,6 +46,10 @@ def scored(batch: list[Rollout], i: int) -> list[int]:
     return [j for j, r in enumerate(batch) if r.group == batch[i].group and r.scored]
 
 
+def turns_of_members(batch: list[Rollout], i: int) -> list[tuple[int, list[list[int]]]]:
+    return [(j, turns_of(batch[j])) for j in members(batch, i)]
+
+
 def per_token(rollout: Rollout, of_turn: list[float]):
     spread = [x for x, turn in zip(of_turn, turns_of(rollout), strict=True) for _ in turn]
     return spread, [1.0] * len(spread)
@@ -130,8 +134,7 @@ def gigpo(batch, i, A, o):
         return skipped
     visits: dict[float, list[float]] = {}  # state → returns of the steps that began in it
     episodes = []
-    for j in members(batch, i):
-        turns = turns_of(batch[j])
+    for j, turns in turns_of_members(batch, i):
         earned = [batch[j].signals["turn_reward"][turn[-1]] if o["turn_rewards"] else 0.0 for turn in turns]
         earned[-1] += batch[j].reward
         for turn, value in zip(turns, returns(earned, o["gamma"]), strict=True):
@@ -153,8 +156,7 @@ def igpo(batch, i, A, o):
     if skipped := not_scored(batch, i):
         return skipped
     rewards = {}
-    for j in members(batch, i):
-        turns = turns_of(batch[j])
+    for j, turns in turns_of_members(batch, i):
         belief, rewards[j] = math.exp(batch[j].signals["answer_logprob_start"][turns[0][0]]), []
         for turn in turns[:-1]:
             after = math.exp(batch[j].signals["answer_logprob"][turn[-1]])
@@ -224,8 +226,7 @@ def hcapo(batch, i, A, o):
     if skipped := not_scored(batch, i):
         return skipped
     Q = {}
-    for j in members(batch, i):
-        turns = turns_of(batch[j])
+    for j, turns in turns_of_members(batch, i):
         pi = [math.exp(math.fsum(batch[j].signals["hindsight_logprob"][t] for t in turn) / (o["temperature"] * len(turn)))
               for turn in turns]  # fmt: skip
         mean = math.fsum(pi) / len(pi)

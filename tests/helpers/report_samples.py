@@ -10,7 +10,8 @@ import torch
 
 from gear_rl import Rollouts, credit
 from gear_rl.cli.main import main
-from gear_rl.records.record import SCHEMA, VERSION, RecordWriter
+from gear_rl.records.record import SCHEMA, VERSION
+from gear_rl.records.writer import RecordWriter
 
 HEADER = {"method": "gear", "options": {"alpha": 2.0}, "task": "retail", "model": "sample"}
 TURNS = [

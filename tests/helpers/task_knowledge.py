@@ -5,7 +5,7 @@ from __future__ import annotations
 from gear_rl.signals.sources import TaskKnowledge
 
 
-class Told(TaskKnowledge):
+class GivenKnowledge(TaskKnowledge):
     """Functions of the rollouts' completions (ids). `names`: the signals that `token_signals` gives."""
 
     def __init__(self, *names, token_signals=None, channels=None, feedback=None):

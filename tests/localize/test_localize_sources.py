@@ -18,7 +18,7 @@ from gear_rl.localize.blame import SIGNALS, lacks
 from gear_rl.localize.measures import measure
 from gear_rl.localize.sources import Request, played
 from gear_rl.methods import method
-from gear_rl.records.record import RecordWriter
+from gear_rl.records.writer import RecordWriter
 from gear_rl.tasks.base import Verdict
 from gear_rl.tasks.workshop import Workshop
 

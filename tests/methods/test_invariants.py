@@ -9,7 +9,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_rollouts import VALUES, degenerate, random_options, to_rollouts, with_masked_insertions
+from random_rollouts import (
+    VALUES,
+    assert_alone_as_together,
+    degenerate,
+    random_options,
+    to_rollouts,
+    with_masked_insertions,
+)
 from reference import random_batch, reference_credit
 from reference_peers import PEER_DEFAULTS
 
@@ -115,13 +122,7 @@ def test_permuting_the_batch_permutes_the_result(name, batch, seed):
 @given(batch=batches, seed=seeds)
 @few
 def test_other_groups_change_nothing(name, batch, seed):
-    options = random_options(name, seed)
-    together = credit(name, to_rollouts(batch), **options)
-    for group in {r.group for r in batch}:
-        members = [i for i, r in enumerate(batch) if r.group == group]
-        alone = credit(name, to_rollouts([batch[i] for i in members]), **options)
-        for field in ("advantages", "weights", "segments", "onsets"):
-            assert torch.equal(getattr(alone, field), getattr(together, field)[members])
+    assert_alone_as_together(name, random_options(name, seed), batch)
 
 
 # 5. Degenerate rollouts are defined and finite; NaN and Inf are refused by place

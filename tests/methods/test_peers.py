@@ -9,7 +9,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_rollouts import degenerate, independent_options, random_options, to_rollouts, with_masked_insertions
+from random_rollouts import (
+    assert_alone_as_together,
+    degenerate,
+    independent_options,
+    random_options,
+    to_rollouts,
+    with_masked_insertions,
+)
 from reference import random_batch
 from reference_peers import PEER_DEFAULTS, peer_credit
 from small_rollouts import pair
@@ -73,14 +80,7 @@ def test_masked_tokens_change_nothing(name, batch, seed):
 @given(batch=batches, seed=seeds)
 @few
 def test_order_and_other_groups_change_nothing(name, batch, seed):
-    options = independent_options(name, seed)
-    together = credit(name, to_rollouts(batch), **options)
-    for group in {r.group for r in batch}:
-        members = [i for i, r in enumerate(batch) if r.group == group]
-        random.Random(seed).shuffle(members)
-        alone = credit(name, to_rollouts([batch[i] for i in members]), **options)
-        for field in FIELDS:
-            assert torch.equal(getattr(alone, field), getattr(together, field)[members])
+    assert_alone_as_together(name, independent_options(name, seed), batch, random.Random(seed))
 
 
 @other_peers

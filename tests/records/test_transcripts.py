@@ -15,7 +15,7 @@ from gear_rl.cli.main import main
 from gear_rl.errors import GearError
 from gear_rl.methods import method
 from gear_rl.models import load_model
-from gear_rl.records import transcripts as reading
+from gear_rl.records import json_rows as reading
 from gear_rl.records.record import read_record, to_rollouts
 from gear_rl.records.transcripts import groups_of, read_transcripts
 from gear_rl.sampling.play import play
@@ -88,7 +88,7 @@ def with_message(**message):
         ("{", "line 2: not JSON"),
         ("[1]", "line 2: must be an object"),
         ("3", "line 2: must be an object"),
-        ('{"messages": [], "reward": NaN}', "line 2: NaN is not a JSON number"),
+        ('{"messages": [], "reward": NaN}', "line 2: not JSON: NaN is not a JSON number"),
         ({**GOOD, "reward": "1"}, "line 2: reward must be a finite number, not 1"),
         (
             '{"messages": [{"role": "assistant", "content": "a"}], "reward": 1e999}',
@@ -110,7 +110,7 @@ def with_message(**message):
         ({**GOOD, "tools": {}}, "line 2: tools must be a list"),
         ({**GOOD, "advantage": True}, "line 2: advantage must be a finite number"),
         ({**GOOD, "advantage": 1.0}, "line 1: no advantage, though others here have one"),
-        ("[" * 100_000, "line 2: nested too deeply"),
+        ("[" * 100_000, "line 2: not JSON: nested too deeply"),
     ],
 )
 def test_malformed_rows_are_named_by_file_and_line(tmp_path, row, says):
@@ -242,9 +242,9 @@ def test_credit_of_transcripts_is_the_credit_of_the_rollouts_they_came_from(samp
 def test_signals_of_a_model_are_made_from_transcripts(sampled, tmp_path, capsys, name):
     task, *_, rows, _, path = sampled
     transcripts = [json.loads(line) for line in path.read_text().splitlines()]
-    told = [{**line, "answer": row["answer"], "hint": row["hint"]} for line, row in zip(transcripts, rows, strict=True)]
-    source, out = tmp_path / "told.jsonl", tmp_path / "out.jsonl"
-    source.write_text("".join(json.dumps(line) + "\n" for line in told))
+    hinted = [{**line, "answer": row["answer"], "hint": row["hint"]} for line, row in zip(transcripts, rows, strict=True)]
+    source, out = tmp_path / "hinted.jsonl", tmp_path / "out.jsonl"
+    source.write_text("".join(json.dumps(line) + "\n" for line in hinted))
     command = ["credit", str(source), "--credit", name, "--model", task.default_model(), "--device", "cpu", "-o", str(out)]
     assert main([*command, "--hint-template", "{prompt} hint {hint}"]) == 0
     written = read_record(out)

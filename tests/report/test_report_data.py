@@ -62,7 +62,7 @@ def record(tmp_path_factory):
 
 
 def test_shares_are_those_of_a_plain_loop(record):
-    told = summary(collect([open_source(record)]))["runs"][0]
+    shown = summary(collect([open_source(record)]))["runs"][0]
     praise, blame, tokens = Counter(), Counter(), Counter()
     for line in read_record(record).rollouts:
         kinds = token_kinds(line.token_texts, line.action_mask)
@@ -77,16 +77,16 @@ def test_shares_are_those_of_a_plain_loop(record):
                 tokens[key] += 1
                 praise[key] += max(0.0, line.advantages[i])
                 blame[key] += max(0.0, -line.advantages[i])
-    assert told["shares"].keys() == {"turn", "kind", "decision", "place", "text"}
-    for question, rows in told["shares"].items():
+    assert shown["shares"].keys() == {"turn", "kind", "decision", "place", "text"}
+    for question, rows in shown["shares"].items():
         for row in rows:
             key = ("text", row["name"]) if question == "text" else row["name"]
             assert row["tokens"] == tokens[key]
             assert row["praise"] == pytest.approx(praise[key], rel=1e-5)
             assert row["blame"] == pytest.approx(blame[key], rel=1e-5)
-    assert sum(row["tokens"] for row in told["shares"]["kind"]) == told["credit"]["tokens"]
-    assert len(told["shares"]["place"]) == 3 and len(told["shares"]["turn"]) == 3
-    credits = [row["praise"] + row["blame"] for row in told["shares"]["text"]]
+    assert sum(row["tokens"] for row in shown["shares"]["kind"]) == shown["credit"]["tokens"]
+    assert len(shown["shares"]["place"]) == 3 and len(shown["shares"]["turn"]) == 3
+    credits = [row["praise"] + row["blame"] for row in shown["shares"]["text"]]
     assert credits == sorted(credits, reverse=True)
 
 
@@ -111,10 +111,10 @@ def test_what_a_page_holds_is_bounded_in_whole_groups(record):
         assert all(len(entries) == 4 for entries in run.groups.values())
     spread = [step for step, _ in collect([open_source(record)], most_rollouts=24).keys]
     assert set(spread) == {0, 10, 20, 30}
-    told = summary(collect([open_source(record)], most_rollouts=13))
-    assert any("holds 12 of 48 rollouts" in note for note in told["runs"][0]["notes"])
+    shown = summary(collect([open_source(record)], most_rollouts=13))
+    assert any("holds 12 of 48 rollouts" in note for note in shown["runs"][0]["notes"])
     assert (
-        told["runs"][0]["credit"] == summary(collect([open_source(record)]))["runs"][0]["credit"]
+        shown["runs"][0]["credit"] == summary(collect([open_source(record)]))["runs"][0]["credit"]
     )  # shares are of all
 
 
@@ -146,9 +146,9 @@ def test_long_logs_are_averaged_not_cut():
         {"step": s, "reward": float(s), "odd": 1.0} if s % 2 else {"step": s, "reward": float(s)}
         for s in range(1, 5001)
     ]
-    told = curves(metrics)
-    assert len(told["steps"]) == MOST_POINTS and told["every"] == 10 and told["steps"][-1] == 5000
-    assert told["values"]["reward"][0] == 5.5 and told["values"]["odd"][0] == 1.0
+    shown = curves(metrics)
+    assert len(shown["steps"]) == MOST_POINTS and shown["every"] == 10 and shown["steps"][-1] == 5000
+    assert shown["values"]["reward"][0] == 5.5 and shown["values"]["odd"][0] == 1.0
 
 
 def test_alarms_are_told_apart_by_the_rules_that_raised_them():
@@ -156,20 +156,20 @@ def test_alarms_are_told_apart_by_the_rules_that_raised_them():
     metrics = [{"step": s, **calm} for s in range(1, 21)]
     metrics[14] |= {"guards/leak": 0.5, "guards/alarm": 1.0}
     metrics[15] |= {"guards/leak": 0.5, "guards/length": 5.0, "guards/alarm": 2.0}
-    told = alarms(metrics)
-    assert told["steps"] == [15, 16]
-    assert {kind["guard"]: kind["steps"] for kind in told["kinds"]} == {"leak": [15, 16], "length": [16]}
-    assert told["start"]["entropy"] == 1.0
+    shown = alarms(metrics)
+    assert shown["steps"] == [15, 16]
+    assert {kind["guard"]: kind["steps"] for kind in shown["kinds"]} == {"leak": [15, 16], "length": [16]}
+    assert shown["start"]["entropy"] == 1.0
 
 
 def test_a_run_is_told_as_json_without_its_tokens(run, capsys):
     from gear_rl.cli.main import main
 
     assert main(["report", str(run), "--format", "json", "-o", "-"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["schema"] == "gear_rl.report" and told["runs"][0]["evaluation"]["after"]["greedy"]["n"] == 60
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["schema"] == "gear_rl.report" and shown["runs"][0]["evaluation"]["after"]["greedy"]["n"] == 60
     lines = read_record(run / "rollouts.jsonl").rollouts
-    facts = [perrun[0] for group in told["groups"] for perrun in group["rollouts"]]
+    facts = [perrun[0] for group in shown["groups"] for perrun in group["rollouts"]]
     assert [f["reward"] for f in facts] == [line.reward for line in lines]
     assert [f["onsets"] for f in facts] == [sum(line.onsets) for line in lines]
     assert [f["peak"] for f in facts] == [max(abs(a) for a in line.advantages) for line in lines]

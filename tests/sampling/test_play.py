@@ -76,15 +76,15 @@ def test_rollouts_out_of_step_say_what_they_say_alone(speaker):
     assert max(answers) > 3 * MOST_TOKENS and len(set(turns)) > 3, "else this tests nothing"
 
 
-@pytest.mark.parametrize("room", [8, 24, 512])
-def test_a_cache_of_fixed_place_is_the_same_cache(speaker, room, monkeypatch):
-    """Squeezed (small room), grown, and cut down to the rows that go on."""
+@pytest.mark.parametrize("spare", [8, 24, 512])
+def test_a_cache_of_fixed_place_is_the_same_cache(speaker, spare, monkeypatch):
+    """Squeezed (small spare), grown, and cut down to the rows that go on."""
     rows = Chatty().rows("test", 16)
     expected = played(speaker, rows)
     made = []
 
     def decoder(model):
-        made.append(GraphDecoder(model, graphs=False, room=room))
+        made.append(GraphDecoder(model, graphs=False, spare=spare))
         return made[-1]
 
     monkeypatch.setattr(agent, "decoder_for", decoder)
@@ -143,7 +143,7 @@ def test_a_cache_that_is_built_otherwise_is_left_alone(speaker, caplog, monkeypa
 def test_recorded_forwards_are_the_same_forwards(speaker):
     model, _ = speaker
     model = model.to("cuda")
-    fast, slow = GraphDecoder(model, room=16), Decoder(model)
+    fast, slow = GraphDecoder(model, spare=16), Decoder(model)
     rngs = random.Random(0)
     with torch.no_grad():
         for step in range(60):

@@ -1,4 +1,4 @@
-"""The gold answer's log-probability turn by turn: against a plain loop over whole forward passes, and what it says."""
+"""The reference answer's log-probability turn by turn: against a plain loop over whole forward passes, and what it says."""
 
 from __future__ import annotations
 
@@ -47,22 +47,22 @@ def test_equals_a_plain_loop(rollouts, temperature):
 
 
 def test_a_right_call_at_the_end_makes_the_answer_likely(workshop, model_and_tokenizer):
-    """The gold rollout knows its answer after the last call; one that went wrong at the last call believes otherwise."""
+    """The reference rollout knows its answer after the last call; one that went wrong at the last call believes otherwise."""
     model, tokenizer = model_and_tokenizer
     row = next(r for r in workshop.rows("train", 50) if r["answer"] == "yes")
     order = Order.parse(row["order"])
     prompt = tokenizer.apply_chat_template(row["prompt"], tokenize=True, return_dict=False, add_generation_prompt=True)
     values = {}
-    for name in ("gold", "wrong"):
+    for name in ("reference", "wrong"):
         episode, words = workshop.episode(row), ""
-        for k, (job, tool) in enumerate(zip(order.jobs, order.gold_tools, strict=True)):
-            tools = [tool] if name == "gold" or k + 1 < len(order.jobs) else ["weld", "clamp", "grease", "file"]
+        for k, (job, tool) in enumerate(zip(order.jobs, order.reference_tools, strict=True)):
+            tools = [tool] if name == "reference" or k + 1 < len(order.jobs) else ["weld", "clamp", "grease", "file"]
             for tool_used in tools:  # the first tool that turns the answer into a "no"
                 trial = workshop.episode(row)
                 trial.gauge = episode.gauge
                 reply = trial.reply(f"{tool_used} {job[0]}")
                 end = Order(order.answer, trial.gauge, ())
-                if name == "gold" or k + 1 < len(order.jobs) or end.gold_answer == "no":
+                if name == "reference" or k + 1 < len(order.jobs) or end.reference_answer == "no":
                     break
             episode.gauge = trial.gauge
             words += f"well {tool_used} {job[0]} <end> {reply} <bot> "
@@ -72,7 +72,7 @@ def test_a_right_call_at_the_end_makes_the_answer_likely(workshop, model_and_tok
         answer = Answer(tokenizer("answer yes", add_special_tokens=False)["input_ids"], 1)
         signal = answer_logprobs(Scorer(model), [prompt], [ids], mask, [answer])["answer_logprob"]
         values[name] = float(signal[0, -1])
-    assert values["gold"] > -0.1 and values["wrong"] < -2.0
+    assert values["reference"] > -0.1 and values["wrong"] < -2.0
 
 
 def test_equal_contexts_are_read_once(rollouts, monkeypatch):

@@ -1,4 +1,4 @@
-"""The Triton kernels: they give the naive twin's numbers, and they compile to the instructions they should.
+"""The Triton kernels: they give the naive reference's numbers, and they compile to the instructions they should.
 
 Both run in processes of their own. Whether Triton interprets is settled when it is first imported, and by then another
 test of this process has imported it.

@@ -8,7 +8,7 @@ import pytest
 import torch
 from engine_runs import build
 from played_rollouts import rolled
-from task_knowledge import Told
+from task_knowledge import GivenKnowledge
 
 from gear_rl.chat.templates import tokenized_prompts
 from gear_rl.engines.step import CreditStep
@@ -121,7 +121,7 @@ def test_hindsight_reads_how_it_ended(played):
 
 
 def test_a_task_may_say_how_it_ended(played):
-    class Ended(Told):
+    class Ended(GivenKnowledge):
         def final_states(self, sampled):
             return ["weld", *[None] * 7]
 
@@ -141,7 +141,7 @@ def test_frozen_answers_survive_updates_and_checkpoints(tmp_path, played):
     assert not torch.allclose(after["answer_logprob"], after["frozen_answer_logprob"])
     step.save(tmp_path)
     later, _ = read(played)
-    again = CreditStep(method("trace"), later)  # begun from the moved weights, until it is told
+    again = CreditStep(method("trace"), later)  # begun from the moved weights, until it is loaded
     again.load(tmp_path)
     assert torch.equal(collect(Reading(later, sampled, None, {}), names)[names[0]], before[names[0]])
 

@@ -22,7 +22,7 @@ from gear_rl.tasks.workshop.environment import judge, tools_used
 from gear_rl.tasks.workshop.world import HANDBOOK, TOOLS, Order, turn_gauge
 
 ORDER = Order("yesno", 5, (("valve", "leak"), ("pump", "rust")))
-RIGHT = ORDER.gold_tools
+RIGHT = ORDER.reference_tools
 WRONG = [next(t for t in TOOLS if t != tool) for tool in RIGHT]
 
 
@@ -35,7 +35,7 @@ def completion(tools, answer="yes"):
 
 
 def test_turns_states_calls_channels_and_feedback():
-    text = completion([RIGHT[0], WRONG[1]], ORDER.gold_answer)
+    text = completion([RIGHT[0], WRONG[1]], ORDER.reference_answer)
     verdict = judge(ORDER, text)
     after_first = turn_gauge(5, RIGHT[0], "valve")
     assert verdict.turn_rewards == [1.0, 0.0, 0.0]

@@ -31,12 +31,12 @@ SHOP = {
         "required": ["what", "count"],
     },
 }
-GOLD = {"what": "green tea", "count": 2, "fast": True, "tags": ["Hot", "new"], "to": {"city": "Rome", "floor": 3}}
+REFERENCE = {"what": "green tea", "count": 2, "fast": True, "tags": ["Hot", "new"], "to": {"city": "Rome", "floor": 3}}
 ENTRIES = {
-    "normal_atom_bool": (SHOP, {"Shop.order": GOLD}),
+    "normal_atom_bool": (SHOP, {"Shop.order": REFERENCE}),
     "normal_single_turn_parallel_function": (
         SHOP,
-        {"Shop.order_1": GOLD, "Shop.order_2": {"what": "rice", "count": 1}},
+        {"Shop.order_1": REFERENCE, "Shop.order_2": {"what": "rice", "count": 1}},
     ),
     "normal_atom_list": (SHOP, [{"Shop.order": {"what": "a", "count": 1}}, {"Shop.order": {"what": "b", "count": 1}}]),
     "special_error_param": (SHOP, {"count": ["minus two"]}),
@@ -49,11 +49,11 @@ ENTRIES = {
 def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("ace")
     (folder / "possible_answer").mkdir()
-    for category, (function, gold) in ENTRIES.items():
+    for category, (function, reference) in ENTRIES.items():
         asked = "user: I want tea.\nsystem: How much?\nuser: Two, quickly.\n"
         entry = {"id": f"{category}_0", "question": asked, "function": [function], "time": "It is Monday."}
         (folder / f"data_{category}.json").write_text(json.dumps(entry) + "\n")
-        answer = {"id": entry["id"], "ground_truth": gold}
+        answer = {"id": entry["id"], "ground_truth": reference}
         (folder / "possible_answer" / f"data_{category}.json").write_text(json.dumps(answer) + "\n")
     return folder
 
@@ -65,11 +65,11 @@ def rows(folder):
 
 
 @pytest.mark.parametrize("category", ENTRIES)
-def test_gold_passes_and_nothing_fails(rows, category):
+def test_reference_passes_and_nothing_fails(rows, category):
     task, by_category = rows
     row = by_category[category]
-    gold = replay(task, row, task.reference(row))
-    assert gold.reward == 1.0 and gold.success
+    reference = replay(task, row, task.reference(row))
+    assert reference.reward == 1.0 and reference.success
     assert replay(task, row, task.empty(row)).reward == 0.0
 
 
@@ -77,7 +77,7 @@ def test_gold_passes_and_nothing_fails(rows, category):
     "change, accepted, exact",
     [
         ({}, True, True),
-        ({"what": "GREEN-TEA, loose"}, True, True),  # contains the gold text
+        ({"what": "GREEN-TEA, loose"}, True, True),  # contains the reference text
         ({"what": "tea"}, False, False),
         ({"count": 5}, True, False),  # the benchmark compares numbers by type alone
         ({"count": "two"}, False, False),
@@ -89,7 +89,7 @@ def test_gold_passes_and_nothing_fails(rows, category):
         ({"to": {"city": "rome", "floor": 3}}, True, True),
         ({"to": {"city": "Rome"}}, False, False),
         ({"to": {"city": "Rome", "floor": 4}}, False, False),
-        ({"weight": 1.5}, False, False),  # not in the gold answer
+        ({"weight": 1.5}, False, False),  # not in the reference answer
         ({"unheard": 1}, False, False),
         ({"fast": None}, False, False),
     ],
@@ -97,22 +97,22 @@ def test_gold_passes_and_nothing_fails(rows, category):
 def test_arguments_by_the_benchmarks_rule_and_exactly(rows, change, accepted, exact):
     task, by_category = rows
     row = by_category["normal_atom_bool"]
-    verdict = replay(task, row, [str(ToolCall("Shop_order", {**GOLD, **change}))])
+    verdict = replay(task, row, [str(ToolCall("Shop_order", {**REFERENCE, **change}))])
     assert (verdict.reward == 1.0, verdict.success) == (accepted, exact)
 
 
 def test_optional_arguments_names_and_numbers_of_calls(rows):
     task, by_category = rows
     row = by_category["normal_atom_bool"]
-    short = {key: GOLD[key] for key in ("what", "count")}
+    short = {key: REFERENCE[key] for key in ("what", "count")}
     loose = replay(task, row, [str(ToolCall("Shop_order", short))])
     assert loose.reward == 1.0 and not loose.success  # left out what the schema does not require
     assert replay(task, row, [str(ToolCall("Shop_order", {"what": "green tea"}))]).reward == 0
-    assert replay(task, row, [str(ToolCall("Shop_send", GOLD))]).reward == 0
-    assert replay(task, row, [str(ToolCall("Shop_order", GOLD)) * 2]).reward == 0
+    assert replay(task, row, [str(ToolCall("Shop_send", REFERENCE))]).reward == 0
+    assert replay(task, row, [str(ToolCall("Shop_order", REFERENCE)) * 2]).reward == 0
     assert replay(task, row, ["<tool_call>{</tool_call>"]).malformed == 1
     pair = by_category["normal_single_turn_parallel_function"]
-    calls = [str(ToolCall("Shop_order", {"what": "rice", "count": 1})), str(ToolCall("Shop_order", GOLD))]
+    calls = [str(ToolCall("Shop_order", {"what": "rice", "count": 1})), str(ToolCall("Shop_order", REFERENCE))]
     assert replay(task, pair, ["\n".join(calls)]).success  # in any order
     assert replay(task, pair, ["\n".join([calls[1], calls[1]])]).reward == 0
     either = by_category["normal_atom_list"]
@@ -126,7 +126,7 @@ def test_special_answers_must_name_what_is_wrong(rows):
     assert replay(task, by_category["special_error_param"], [said.replace("minus two", "three")]).reward == 0
     missing = "Missing necessary parameters (what) for the api (Shop.order)"
     assert replay(task, by_category["special_incomplete"], [missing]).reward == 0
-    assert replay(task, by_category["special_irrelevant"], [str(ToolCall("Shop_order", GOLD))]).reward == 0
+    assert replay(task, by_category["special_irrelevant"], [str(ToolCall("Shop_order", REFERENCE))]).reward == 0
 
 
 def test_prompts(rows):
@@ -157,8 +157,8 @@ def test_the_benchmark_itself():
     rows = task.rows("test", None)
     assert len(rows) == 1023 and sum(row["category"].startswith("agent") for row in rows) == 50
     for row in rows:
-        gold, empty = replay(task, row, task.reference(row)), replay(task, row, task.empty(row))
-        assert gold.reward == 1.0 and gold.success and empty.reward == 0.0, row["id"]
+        reference, empty = replay(task, row, task.reference(row)), replay(task, row, task.empty(row))
+        assert reference.reward == 1.0 and reference.success and empty.reward == 0.0, row["id"]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("tool_sandbox") is not None, reason="ToolSandbox is installed")

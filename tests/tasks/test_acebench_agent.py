@@ -15,7 +15,7 @@ from gear_rl.tasks.base import replay
 from gear_rl.tasks.tools.acebench import AceBench
 from gear_rl.tasks.tools.acebench.agent_world import AgentWorld
 from gear_rl.tasks.tools.acebench.apps import MOST_MESSAGES, PEOPLE
-from gear_rl.tasks.tools.acebench.milestones import MENDED, matched, read_milestones, read_step
+from gear_rl.tasks.tools.acebench.milestones import CORRECTED, matched, read_milestones, read_step
 from gear_rl.tasks.tools.tau.user import STOP
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "acebench_en"
@@ -185,20 +185,20 @@ def call(world: AgentWorld, name: str, **arguments):
     return json.loads(world.call(ToolCall(name, arguments)))
 
 
-def test_gold_passes_and_nothing_fails(task):
+def test_reference_passes_and_nothing_fails(task):
     rows = {row["id"]: row for row in task.rows("test", None)}
     assert rows["own_agent_multi_step_0"]["prompt"][1]["content"].startswith("I am Eve.")
     assert rows["own_agent_multi_turn_0"]["prompt"][1]["content"].startswith("I am Frank.")  # the scripted user's words
     assert task.max_turns == 20 and AceBench(category="normal").max_turns == 1
     for key in ("own_agent_multi_step_0", "own_agent_multi_turn_0", "own_agent_multi_turn_1"):
-        gold = replay(task, rows[key], task.reference(rows[key]))
+        reference = replay(task, rows[key], task.reference(rows[key]))
         assert (
-            gold.success
-            and gold.reward == 1
-            and sum(gold.turn_rewards) == pytest.approx(1)
-            and gold.first_wrong is None
+            reference.success
+            and reference.reward == 1
+            and sum(reference.turn_rewards) == pytest.approx(1)
+            and reference.first_wrong is None
         )
-        assert gold.channels == dict.fromkeys(("accepted", "exact", "end_to_end", "process"), 1.0)
+        assert reference.channels == dict.fromkeys(("accepted", "exact", "end_to_end", "process"), 1.0)
         empty = replay(task, rows[key], task.empty(rows[key]))
         assert not empty.success and empty.reward == 0 and empty.channels["process"] == 0
 
@@ -206,7 +206,7 @@ def test_gold_passes_and_nothing_fails(task):
 def test_the_end_state_decides_and_milestones_give_part(task):
     row = row_of(task, "own_agent_multi_step_1")
     second = [str(read_step(text, "")[0]) for text in STEP[1][4][1]]
-    assert replay(task, row, [*second, "Done."]).success, "the list of gold calls that is not the reference"
+    assert replay(task, row, [*second, "Done."]).success, "the other accepted list of calls"
     no_reminder = replay(task, row, [*second[:2], "Done."])
     assert no_reminder.channels["end_to_end"] == 1, "a misspelt class is not compared by the benchmark's rule"
     assert no_reminder.reward == 0 and not no_reminder.success
@@ -219,7 +219,7 @@ def test_the_end_state_decides_and_milestones_give_part(task):
     assert wrong.reward == 0 and wrong.first_wrong == 1 and wrong.channels["process"] == 1
 
 
-def test_more_than_the_gold_state_is_accepted_but_not_exact(task):
+def test_more_than_the_reference_state_is_accepted_but_not_exact(task):
     row = row_of(task, "own_agent_multi_turn_0")
     extra = str(ToolCall("add_reminder", {"title": "More", "description": "x", "time": "2024-02-02 12:00"}))
     verdict = replay(task, row, [*task.reference(row)[:1], extra, "Done."])
@@ -375,19 +375,19 @@ def test_malformed_data_is_named(folder, tmp_path):
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the benchmark's data is not beside the checkout")
-def test_the_benchmarks_gold_calls_lead_to_its_end_states():
+def test_the_benchmarks_reference_calls_lead_to_its_end_states():
     task = AceBench(data=str(SHARED), category="agent")
     check = check_split(task, "test", None)
-    assert check.passed and (check.problems, check.gold_right, check.empty_right) == (50, 50, 0)
-    assert set(check.mended) == set(MENDED)
+    assert check.passed and (check.problems, check.reference_right, check.empty_right) == (50, 50, 0)
+    assert set(check.corrected) == set(CORRECTED)
     published = json.loads(
         "[" + ",".join((SHARED / "possible_answer" / "data_agent_multi_step.json").read_text().splitlines()) + "]"
     )
     wrong = []
-    for answer in published:  # without what was mended: some list of published calls leads there, in all but these
+    for answer in published:  # without what was corrected: some list of published calls leads there, in all but these
         row = row_of(task, answer["id"])
         lists = read_milestones(answer["mile_stone"], "")
         said = [["\n".join(map(str, step)) for step in steps] + ["Done."] for steps in lists]
         if not any(replay(task, row, turns).success for turns in said):
             wrong.append(answer["id"])
-    assert wrong == [key for key in MENDED if "multi_step" in key]
+    assert wrong == [key for key in CORRECTED if "multi_step" in key]

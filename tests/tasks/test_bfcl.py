@@ -45,13 +45,13 @@ def row_of(task: Bfcl, category: str) -> dict:
 
 @judged
 @pytest.mark.parametrize("category", SAMPLE.split(","))
-def test_gold_passes_and_nothing_fails(task, category):
+def test_reference_passes_and_nothing_fails(task, category):
     row = row_of(task, category)
-    gold, empty = replay(task, row, task.reference(row)), replay(task, row, task.empty(row))
-    assert gold.success and gold.reward == 1.0 and gold.first_wrong is None
+    reference, empty = replay(task, row, task.reference(row)), replay(task, row, task.empty(row))
+    assert reference.success and reference.reward == 1.0 and reference.first_wrong is None
     assert empty.success == empty.trivially_passable == (category == "irrelevance")
     if category.startswith("multi_turn"):
-        assert sum(gold.turn_rewards) == pytest.approx(1.0) and len(gold.turn_rewards) == len(task.reference(row))
+        assert sum(reference.turn_rewards) == pytest.approx(1.0) and len(reference.turn_rewards) == len(task.reference(row))
 
 
 @judged
@@ -77,7 +77,7 @@ def test_a_dialogue_is_credited_turn_by_turn(task):
     assert not verdict.success and verdict.channels["turns_right"] == pytest.approx(1 / 3)
     assert verdict.turn_rewards == pytest.approx([0, 0, 1 / 3, 0, 0, 0, 0, 0])
     assert verdict.first_wrong == 4
-    early = replay(task, row, [*task.reference(row)[:1], *task.reference(row)[2:]])  # a gold call left out of turn 0
+    early = replay(task, row, [*task.reference(row)[:1], *task.reference(row)[2:]])  # a reference call left out of turn 0
     assert early.first_wrong == 1 and sum(early.turn_rewards) == 0
 
 
@@ -85,11 +85,11 @@ def test_a_dialogue_is_credited_turn_by_turn(task):
 def test_training_may_see_the_share_of_turns_that_were_right(folder):
     task = Bfcl(data=str(folder), category="multi_turn_base", reward="turns", max_turns=9)
     row = task.rows("test", 1)[0]
-    gold = task.reference(row)
-    first = gold.index("That is done.") + 1
-    verdict = replay(task, row, gold[:first])
+    reference = task.reference(row)
+    first = reference.index("That is done.") + 1
+    verdict = replay(task, row, reference[:first])
     assert (verdict.reward, verdict.success) == (pytest.approx(1 / 3), False)
-    assert replay(task, row, gold).reward == 1.0 and task.max_turns == 9
+    assert replay(task, row, reference).reward == 1.0 and task.max_turns == 9
     task.close()
     with pytest.raises(GearError, match="Did you mean 'turns'"):
         Bfcl(reward="turn")
@@ -149,7 +149,7 @@ def test_memory_is_bounded(caplog):
             official.check(kind="ast", much=[0.5] * 3_000_000)
         assert official.tally.died == official.tally.restarts == times
     assert [record.levelname for record in caplog.records] == ["WARNING"] and "BFCL" in caplog.text, "said once"
-    assert official.check(kind="ast", functions=[], calls=[], gold=[], language="Python", category="parallel")["valid"]
+    assert official.check(kind="ast", functions=[], calls=[], reference=[], language="Python", category="parallel")["valid"]
     assert "2 died" in str(official.tally)
     official.close()
 
@@ -206,7 +206,7 @@ def test_bad_data_is_named(folder, tmp_path):
     (broken / "possible_answer" / "BFCL_v3_multi_turn_base.json").write_text(
         '{"id": "multi_turn_base_0", "ground_truth": [["cd(folder=x)"], [], []]}\n'
     )
-    with pytest.raises(GearError, match="multi_turn_base_0: the gold call"):
+    with pytest.raises(GearError, match="multi_turn_base_0: the reference call"):
         Bfcl(data=str(broken), category="multi_turn_base").rows("test", None)
 
 
@@ -227,7 +227,7 @@ def test_training_needs_a_share_and_variants_stay_together(folder):
 def test_a_part_of_the_benchmark_itself():
     task = Bfcl(data=str(SHARED))
     for row in task.rows("test", 250, seed=1):
-        gold, empty = replay(task, row, task.reference(row)), replay(task, row, task.empty(row))
-        assert gold.success or row["id"] in UNPASSABLE, row["id"]
+        reference, empty = replay(task, row, task.reference(row)), replay(task, row, task.empty(row))
+        assert reference.success or row["id"] in UNPASSABLE, row["id"]
         assert empty.success == empty.trivially_passable, row["id"]
     task.close()

@@ -16,14 +16,14 @@ judged = pytest.mark.skipif(
     "not __import__('importlib').util.find_spec('bfcl_eval')", reason="bfcl-eval is not installed"
 )
 POST = {"content": "string", "tags": "array", "mentions": "array"}
-GOLD = [
+REFERENCE = [
     ["post_tweet(content='hi')", "mention(tweet_id=0, mentioned_usernames=['@ada'])"],
     ["post_tweet(content='hello', mentions=[])"],
     ["post_tweet(content='again')", "mention(tweet_id=0, mentioned_usernames=['@bob', '@eve'])"],
 ]
 
 
-def write(folder: Path, gold: list[list[str]], **more) -> Path:
+def write(folder: Path, reference: list[list[str]], **more) -> Path:
     """Problems of one turn each, played on the official posting API."""
     for name in ("possible_answer", "multi_turn_func_doc"):
         (folder / name).mkdir(parents=True)
@@ -35,13 +35,13 @@ def write(folder: Path, gold: list[list[str]], **more) -> Path:
             "involved_classes": ["TwitterAPI"],
             **more,
         }
-        for i in range(len(gold))
+        for i in range(len(reference))
     ]
     documents = [
         {"name": name, "parameters": {"type": "dict", "properties": {k: {"type": v} for k, v in keys.items()}}}
         for name, keys in (("post_tweet", POST), ("mention", {"tweet_id": "integer", "mentioned_usernames": "array"}))
     ]
-    answers = [{"id": entry["id"], "ground_truth": [calls]} for entry, calls in zip(entries, gold, strict=True)]
+    answers = [{"id": entry["id"], "ground_truth": [calls]} for entry, calls in zip(entries, reference, strict=True)]
     for path, lines in (
         ("BFCL_v3_multi_turn_base.json", entries),
         ("possible_answer/BFCL_v3_multi_turn_base.json", answers),
@@ -70,7 +70,7 @@ def play(task: Bfcl, number: int, calls: list[ToolCall]):
 
 @judged
 def test_rollouts_do_not_see_each_other_in_whatever_order(tmp_path):
-    data = str(write(tmp_path / "data", GOLD))
+    data = str(write(tmp_path / "data", REFERENCE))
     rollouts = [
         (0, [tweet("hi"), mention(0, "@ada")]),
         (1, [tweet("hello")]),
@@ -93,7 +93,7 @@ def test_rollouts_do_not_see_each_other_in_whatever_order(tmp_path):
 
 @judged
 def test_dialogues_that_are_played_side_by_side_do_not_mix(tmp_path):
-    task = Bfcl(data=str(write(tmp_path / "data", GOLD)), category="multi_turn_base")
+    task = Bfcl(data=str(write(tmp_path / "data", REFERENCE)), category="multi_turn_base")
     rows = task.rows("test", None)
     one, two = task.episode(rows[0]), task.episode(rows[1])
     one.reply(str(tweet("hi")))
@@ -106,7 +106,7 @@ def test_dialogues_that_are_played_side_by_side_do_not_mix(tmp_path):
 
 def test_excluded_functions_are_not_offered_and_cannot_be_called(tmp_path):
     task = Bfcl(
-        data=str(write(tmp_path / "data", GOLD[1:2], excluded_function=["mention"])), category="multi_turn_base"
+        data=str(write(tmp_path / "data", REFERENCE[1:2], excluded_function=["mention"])), category="multi_turn_base"
     )
     row = task.rows("test", None)[0]
     assert [tool["function"]["name"] for tool in json.loads(row["tools"])] == ["post_tweet"]
@@ -117,16 +117,16 @@ def test_excluded_functions_are_not_offered_and_cannot_be_called(tmp_path):
 @judged
 def test_the_check_notices_a_reference_call_that_fails(tmp_path):
     fails = ["mention(tweet_id=7, mentioned_usernames=['@ada'])"]
-    task = Bfcl(data=str(write(tmp_path / "data", [GOLD[1], fails])), category="multi_turn_base")
+    task = Bfcl(data=str(write(tmp_path / "data", [REFERENCE[1], fails])), category="multi_turn_base")
     check = check_split(task, "test", None)
     assert not check.passed and len(check.failures) == 1
-    assert "multi_turn_base_1: a call of the gold answer fails (mention" in check.failures[0]
+    assert "multi_turn_base_1: a call of the reference answer fails (mention" in check.failures[0]
     task.close()
 
 
 @judged
 def test_a_checker_that_dies_is_counted_and_said(tmp_path, caplog):
-    task = Bfcl(data=str(write(tmp_path / "data", GOLD)), category="multi_turn_base")
+    task = Bfcl(data=str(write(tmp_path / "data", REFERENCE)), category="multi_turn_base")
     _, right = play(task, 1, [tweet("hello")])
     row = task.rows("test", None)[1]
     episode = task.episode(row)

@@ -45,7 +45,7 @@ def call(world: World, name: str, **arguments):
 
 # ------------------------------------------------------------------------------------------------------- the task
 @pytest.mark.parametrize("domain", TASKS)
-def test_gold_scores_one_and_nothing_scores_what_is_trivial(folder, domain):
+def test_reference_scores_one_and_nothing_scores_what_is_trivial(folder, domain):
     task = TASKS[domain](data=str(folder))
     changing, trivial = task.rows("test", None)
     assert replay(task, changing, task.reference(changing)).success

@@ -26,7 +26,7 @@ def airline() -> TauAirline:
     task = TauAirline(data=str(SHARED / "tau_bench"))
     for user in task._world.tables["users"].values():  # the recordings are older than a renamed field
         user["address"] = {{"state": "province"}.get(key, key): value for key, value in user["address"].items()}
-    task._gold = {key: task._fresh_world().after(problem.actions) for key, problem in task._problems.items()}
+    task._reference = {key: task._fresh_world().after(problem.actions) for key, problem in task._problems.items()}
     return task
 
 
@@ -68,7 +68,7 @@ def test_the_recorded_airline_dialogues_recur(airline):
     assert (outputs, rewards) == (572, 100)
 
 
-def test_the_hashes_of_gold_databases_are_the_recorded_ones(airline):
+def test_the_hashes_of_reference_databases_are_the_recorded_ones(airline):
     """A few, since hashing a whole airline is slow: the canonical form is the benchmark's."""
     with gzip.open(SHARED / "tau_bench" / "recorded" / "gpt-4o-airline.trials-0-1.json.gz") as file:
         records = [record for record in json.load(file) if "gt_data_hash" in str(record["info"].get("reward_info"))]
@@ -88,13 +88,13 @@ def test_the_hashes_of_gold_databases_are_the_recorded_ones(airline):
         (Tau2Retail, "tau2_bench", "base", 114, 103, 11),
     ],
 )
-def test_gold_scores_one_on_every_task(kind, data, split, count, changed, trivial):
+def test_reference_scores_one_on_every_task(kind, data, split, count, changed, trivial):
     task = kind(data=str(SHARED / data))
     rows = task.rows(split, None)
-    gold = [replay(task, row, task.reference(row)) for row in rows]
+    reference = [replay(task, row, task.reference(row)) for row in rows]
     empty = [replay(task, row, task.empty(row)) for row in rows]
-    assert len(rows) == count and all(verdict.success for verdict in gold)
-    assert sum(bool(task._gold[row["id"]]) for row in rows) == changed
+    assert len(rows) == count and all(verdict.success for verdict in reference)
+    assert sum(bool(task._reference[row["id"]]) for row in rows) == changed
     assert [verdict.success for verdict in empty] == [verdict.trivially_passable for verdict in empty]
     assert sum(verdict.success for verdict in empty) == trivial
 

@@ -83,7 +83,7 @@ storage = true
 """
 LINE = {"customer_id": "C1", "line_id": "L1"}
 OVERDUE = {**LINE, "new_bill_id": "B2"}
-CASES = {  # what is out of order → the calls that mend it, each of them needed
+CASES = {  # what is out of order → the calls that fix it, each of them needed
     "turn_airplane_mode_on": ({}, [("toggle_airplane_mode", {})]),
     "unseat_sim_card": ({}, [("reseat_sim_card", {})]),
     "break_apn_settings": ({}, [("reset_apn_settings", {}), ("reboot_device", {})]),
@@ -174,13 +174,13 @@ def test_every_fault_is_mended_by_its_calls_and_by_no_fewer(task):
     rows = task.rows("test", None)
     assert len(rows) == len(TASKS) and rows[0]["prompt"][1]["content"] == "Ann Lee, 555-1: turn_airplane_mode_on."
     for row in rows:
-        gold = task.reference(row)
-        verdict = replay(task, row, gold)
+        reference = task.reference(row)
+        verdict = replay(task, row, reference)
         assert verdict.success and verdict.channels == {"assertions": 1.0, "actions": 1.0, "ended": 1.0}, row["id"]
         assert not replay(task, row, task.empty(row)).success, row["id"]
         if row["category"] != "contract":
-            for left_out in range(len(gold) - 1):
-                assert not replay(task, row, gold[:left_out] + gold[left_out + 1 :]).success, (row["id"], left_out)
+            for left_out in range(len(reference) - 1):
+                assert not replay(task, row, reference[:left_out] + reference[left_out + 1 :]).success, (row["id"], left_out)
 
 
 def test_a_case_to_hand_over(task):
@@ -345,17 +345,17 @@ def test_splits_and_bad_data(folder, tmp_path):
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the benchmark's data is not beside the checkout")
 def test_the_benchmark_itself():
-    """Every gold list mends its case, and all but seven of its 521 calls are needed: the others are restarts that another
+    """Every reference list mends its case, and all but seven of its 521 calls are needed: the others are restarts that another
     restart, or putting the SIM card in again, makes up for."""
     task = Tau2Telecom(data=str(SHARED))
     for split, count in (("test", 114), ("small", 20)):
         check = check_split(task, split, None)
-        assert check.passed and (check.problems, check.gold_right, check.empty_right) == (count, count, 0)
+        assert check.passed and (check.problems, check.reference_right, check.empty_right) == (count, count, 0)
     needed, spare = 0, []
     for row in task.rows("test", None) + task.rows("small", None):
-        gold = task.reference(row)
-        for i in range(len(gold) - 1):
-            if replay(task, row, gold[:i] + gold[i + 1 :]).success:
+        reference = task.reference(row)
+        for i in range(len(reference) - 1):
+            if replay(task, row, reference[:i] + reference[i + 1 :]).success:
                 spare.append(json.loads(row["answer"])["actions"][i]["name"])
             else:
                 needed += 1

@@ -34,13 +34,13 @@ def task(tmp_path):
     return make_task("toolrl", data=str(tmp_path))
 
 
-def test_all_layouts_gold_and_nothing(task):
+def test_all_layouts_reference_and_nothing(task):
     assert [len(task.rows(split, None)) for split in task.splits] == [1, 3, 3]
     for split in task.splits:
         for row in task.rows(split, None):
-            gold, empty = replay(task, row, task.reference(row)), replay(task, row, task.empty(row))
+            reference, empty = replay(task, row, task.reference(row)), replay(task, row, task.empty(row))
             calls = bool(json.loads(row["answer"]))
-            assert gold.success and gold.reward == (4.0 if calls else 1.0)
+            assert reference.success and reference.reward == (4.0 if calls else 1.0)
             assert not empty.success and empty.reward == (-3.0 if calls else 0.0) and empty.first_wrong == 0
 
 
@@ -49,7 +49,7 @@ def written(*calls):
 
 
 @pytest.mark.parametrize(
-    ("gold", "calls", "value"),
+    ("reference", "calls", "value"),
     [  # max = 1 + Σ (1 + parameters), by hand
         ([NEWS], [NEWS], 3),
         ([NEWS], [{"name": "news", "parameters": {"page": "2", "topic": "x"}}], 6 * 3 / 4 - 3),
@@ -61,8 +61,8 @@ def written(*calls):
         ([NEWS, NEWS], [NEWS, {"name": "news", "parameters": {}}], 6 * (1 + 3) / 7 - 3),
     ],
 )
-def test_correctness_by_hand(gold, calls, value):
-    assert correctness(gold, calls) == pytest.approx(value)
+def test_correctness_by_hand(reference, calls, value):
+    assert correctness(reference, calls) == pytest.approx(value)
 
 
 def test_format_and_correctness_are_apart(task):
@@ -100,8 +100,8 @@ def test_hints(task):
     [
         ({"prompt": "text", "ground_truth": "x"}, "prompt must be a list of messages"),
         ({"prompt": [{"role": "user", "content": "x"}]}, "no text in 'ground_truth'"),
-        ({"prompt": [], "ground_truth": "<tool_call>\nx\n</tool_call>"}, "gold tool call cannot be read"),
-        ({"prompt": [], "ground_truth": '<tool_call>\n{"name": "f"}\n</tool_call>'}, "gold tool call cannot be read"),
+        ({"prompt": [], "ground_truth": "<tool_call>\nx\n</tool_call>"}, "reference tool call cannot be read"),
+        ({"prompt": [], "ground_truth": '<tool_call>\n{"name": "f"}\n</tool_call>'}, "reference tool call cannot be read"),
         ({"system": "s", "user": "u", "answer": "f(x)"}, "the answer is no literal"),
         ({"system": "s", "user": "u", "answer": "[]"}, "holds no call"),
     ],
@@ -120,7 +120,7 @@ def test_without_data_the_repository_is_named():
 
 
 @pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the published set is not beside this checkout")
-def test_published_gold():
+def test_published_reference():
     task = make_task("toolrl", data=str(PUBLISHED))
     for split, n in (("train", 400), ("test", 80), ("api_bank", 597)):
         rows = task.rows(split, None)

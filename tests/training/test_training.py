@@ -99,7 +99,7 @@ def test_killed_at_random_points_and_resumed_exactly(uninterrupted, tmp_path):
         command = [*GEAR, "train", "--resume", str(run)]
     finished = gear("train", "--resume", str(run))
     assert finished.returncode == 0, finished.stderr
-    assert "missing keys" not in finished.stderr  # transformers warns of a tied head, which nobody has to mend
+    assert "missing keys" not in finished.stderr  # transformers warns of a tied head, which nobody has to fix
     ours, theirs = load_file(run / "model" / "model.safetensors"), load_file(reference / "model" / "model.safetensors")
     assert ours.keys() == theirs.keys()
     for name in ours:

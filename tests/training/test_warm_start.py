@@ -90,15 +90,15 @@ def tokenizer(blank):
     return AutoTokenizer.from_pretrained(blank)
 
 
-# ---------------------------------------------------------------------------------------------------- gold as tokens
+# ---------------------------------------------------------------------------------------------------- reference as tokens
 @needs_bfcl
-def test_gold_calls_are_played_and_only_the_policys_tokens_count(data, tokenizer):
+def test_reference_calls_are_played_and_only_the_policys_tokens_count(data, tokenizer):
     task = make_task("bfcl", data=str(data / "bfcl"), category="multi_turn_base", train_share=0.5)
     row = task.rows("train", 1)[0]
     found = ReferenceRollouts(tokenizer, task, [row], 4096)
-    ((prompt, hinted, gold),) = found.found
+    ((prompt, hinted, reference),) = found.found
     mine, others = (
-        tokenizer.decode([t for t, m in zip(gold.ids, gold.mask, strict=True) if m == who]) for who in (1, 0)
+        tokenizer.decode([t for t, m in zip(reference.ids, reference.mask, strict=True) if m == who]) for who in (1, 0)
     )
     turns = mine.split("<|im_end|>")
     read = [read_turn(turn) for turn in turns[:-1]]
@@ -111,7 +111,7 @@ def test_gold_calls_are_played_and_only_the_policys_tokens_count(data, tokenizer
 
 
 @needs_math
-def test_gold_that_the_judge_refuses_or_is_too_long_is_left_out_and_counted(data, tokenizer):
+def test_reference_that_the_judge_refuses_or_is_too_long_is_left_out_and_counted(data, tokenizer):
     task = make_task("gsm8k", data=str(data), judges=1)
     rows: list[Row] = task.rows("train", 3)
     task.reference = lambda row: "I do not know." if row is rows[0] else type(task).reference(task, row)
@@ -125,7 +125,7 @@ def test_gold_that_the_judge_refuses_or_is_too_long_is_left_out_and_counted(data
     task.close()
 
 
-def test_a_task_whose_gold_is_no_list_of_turns_is_refused(tokenizer):
+def test_a_task_whose_reference_is_no_list_of_turns_is_refused(tokenizer):
     task = make_task("workshop")
     with pytest.raises(GearError, match="whole completions"):
         reference_completion(tokenizer, task, task.rows("train", 1)[0], Replies(tokenizer), False)
@@ -138,8 +138,8 @@ def test_a_warm_start_and_steps_of_gear(task, data, blank, tmp_path, capsys):
     warm, run = tmp_path / "warm", tmp_path / "run"
     taught = settings(*(f"warm.{pair}" for pair in WARM[task]))
     assert main(["warmstart", *words_for(task, data), "--model", blank, "--out", str(warm), *taught]) == 0
-    told = json.loads((warm / "warm_start.json").read_text())
-    assert told["curve"][-1]["loss"] < 0.2 * told["curve"][0]["loss"] and told["counts"]["rejected"] == 0
+    saved = json.loads((warm / "warm_start.json").read_text())
+    assert saved["curve"][-1]["loss"] < 0.2 * saved["curve"][0]["loss"] and saved["counts"]["rejected"] == 0
     trained = settings("train.steps=2", "train.prompts=2", "train.generations=4", "train.rollouts_per_pass=2",
                        "train.eval_rows=2", "train.learning_rate=1e-4", "train.record_every=1")  # fmt: skip
     assert main(["train", *words_for(task, data), "--model", str(warm), "--out", str(run), *trained]) == 0

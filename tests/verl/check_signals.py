@@ -63,7 +63,7 @@ def compare(step: dict[str, Any], name: str) -> int:
     apart = {n: float(((theirs[n] - ours[n]) * mask).abs().max()) for n in SIGNALS if n in theirs}
     for signal, gap in apart.items():
         print(f"{signal:16} at most {gap:.1e} apart (allowed {SIGNALS_AGREE:.0e})")
-    if step["hinted"] is not None:  # the check itself can fail: a teacher without its hint is told apart
+    if step["hinted"] is not None:  # the check itself can fail: a teacher without its hint differs
         unhinted = Scorer(model).score(
             step["prompts"], step["prompts"], step["completions"], mask, Teacher(model, "live")
         )

@@ -155,11 +155,11 @@ def bad_input(folder: Path) -> None:
     ):
         line = command(folder, *overrides, module="gear_rl.engines.verl")
         run = subprocess.run(line, env=environment(), capture_output=True, text=True, timeout=300)
-        told = [row for row in run.stderr.splitlines() if row.startswith("error: ")]
-        assert run.returncode == 2 and said in " ".join(told) and "Traceback" not in run.stderr, (
+        complaints = [row for row in run.stderr.splitlines() if row.startswith("error: ")]
+        assert run.returncode == 2 and said in " ".join(complaints) and "Traceback" not in run.stderr, (
             f"{what}: {run.returncode}\n{run.stderr[-3000:]}"
         )
-        print(f"{what}: {told[0]}")
+        print(f"{what}: {complaints[0]}")
 
 
 def main() -> int:

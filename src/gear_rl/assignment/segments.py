@@ -80,7 +80,7 @@ def every_turn(actions: ActionTokens) -> Segments:
 
 
 def fixed_length(actions: ActionTokens, length: int) -> Segments:
-    """Segments of `length` tokens, counted anew in each turn; the last of a turn may be shorter."""
+    """Segments of `length` tokens, counted from the start of each turn; the last of a turn may be shorter."""
     turn_first = every_turn(actions).first_rank  # (B, L)
     rank_in_turn = torch.arange(turn_first.shape[1], device=turn_first.device) - turn_first
     firsts = (rank_in_turn % length == 0) & actions.valid

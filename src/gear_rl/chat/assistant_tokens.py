@@ -142,7 +142,7 @@ class ConversationTokens:
     def _unstable(self, count: int, where: str) -> GearError:
         return GearError(
             f"{where}: the chat template of {self.model} writes the first {count} messages differently once others follow "
-            "(it may drop earlier thoughts), so the assistant's tokens cannot be told apart exactly. Give one that does not, "
+            "(it may drop earlier thoughts), so the assistant's tokens cannot be identified exactly. Give one that does not, "
             "or one with {% generation %} marks, with --chat-template FILE; or try --set chat.enable_thinking=false."
         )
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 from gear_rl.chat.messages import Message, Prompt, Tools
+from gear_rl.errors import GearError
 
 TOOLS_IN_WORDS = """You can call these functions:
 <tools>
@@ -16,6 +18,21 @@ To call some, write nothing but a list of calls:
 Each call is answered by a tool message. When nothing is left to call, answer in words."""
 """For templates that do not write tools themselves, SmolLM2's for one: its list of calls in one tag, explained in words of
 ours. A model has to be taught this (`gear warmstart`) or large enough to follow it."""
+
+LARGEST_TEMPLATE = 2**20
+"""Bytes."""
+
+
+def read_template(path: Path) -> str:
+    """A chat template (Jinja) from a file."""
+    if not path.is_file():
+        raise GearError(f"there is no chat template {path}.")
+    if path.stat().st_size > LARGEST_TEMPLATE:
+        raise GearError(f"{path} has more than {LARGEST_TEMPLATE} bytes: this is not a chat template.")
+    try:
+        return path.read_text("utf-8")
+    except UnicodeDecodeError:
+        raise GearError(f"{path}: not UTF-8 text.") from None
 
 
 def tokenized_prompts(
@@ -54,10 +71,10 @@ def writes_tools(tokenizer: Any, **chat: Any) -> bool:
 def with_tools(prompt: list[Message], tools: Tools) -> list[Message]:
     """`prompt` with the tools in its system message, a schema a line; a system message of its own stays before them."""
     schemas = "\n".join(json.dumps(tool.get("function", tool), ensure_ascii=False) for tool in tools)
-    words = TOOLS_IN_WORDS.replace("{tools}", schemas)
+    text = TOOLS_IN_WORDS.replace("{tools}", schemas)
     if prompt and prompt[0]["role"] == "system":
-        return [{**prompt[0], "content": f"{prompt[0]['content']}\n\n{words}"}, *prompt[1:]]
-    return [{"role": "system", "content": words}, *prompt]
+        return [{**prompt[0], "content": f"{prompt[0]['content']}\n\n{text}"}, *prompt[1:]]
+    return [{"role": "system", "content": text}, *prompt]
 
 
 def end_tokens(model: Any, tokenizer: Any) -> set[int]:
@@ -67,7 +84,7 @@ def end_tokens(model: Any, tokenizer: Any) -> set[int]:
 
 
 class Replies:
-    """Token ids that follow the policy's end-of-turn token when the environment answers: its words, the next opening."""
+    """Token ids that follow the policy's end-of-turn token when the environment answers: its reply, the next opening."""
 
     def __init__(self, tokenizer: Any, **chat: Any) -> None:
         self._tokenizer, self._chat, self._cache = tokenizer, chat, dict[str, list[int]]()
@@ -75,11 +92,11 @@ class Replies:
     def ids(self, reply: str | list[Message]) -> list[int]:
         key = reply if isinstance(reply, str) else json.dumps(reply)
         if key not in self._cache:
-            words = [{"role": "tool", "content": reply}] if isinstance(reply, str) else reply
-            told = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "x"}]
-            before = self._tokenizer.apply_chat_template(told, tokenize=True, return_dict=False, **self._chat)
+            answer = [{"role": "tool", "content": reply}] if isinstance(reply, str) else reply
+            opening = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "x"}]
+            before = self._tokenizer.apply_chat_template(opening, tokenize=True, return_dict=False, **self._chat)
             after = self._tokenizer.apply_chat_template(
-                [*told, *words], tokenize=True, return_dict=False, add_generation_prompt=True, **self._chat
+                [*opening, *answer], tokenize=True, return_dict=False, add_generation_prompt=True, **self._chat
             )
             # Counted, not measured: templates write the last assistant turn in another way than earlier ones (Qwen3 gives
             # it an empty thought), so that the same end mark stands at another place in `before` and `after`.

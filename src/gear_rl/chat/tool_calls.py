@@ -72,7 +72,7 @@ class Malformed:
     problem: str
 
     def reply(self) -> str:
-        """What the model is told."""
+        """What the model reads."""
         return json.dumps({"error": f"malformed tool call: {self.problem}"}, ensure_ascii=False)
 
 
@@ -105,7 +105,7 @@ def read_turn(turn: str) -> Turn:
     return Turn(_TAGS.sub("", said).replace(CLOSE, "").strip(), items)
 
 
-def _read_tag(content: str, room: int) -> list[ToolCall | Malformed]:
+def _read_tag(content: str, left: int) -> list[ToolCall | Malformed]:
     if not content.strip():
         return [Malformed("the tag is empty")]
     try:
@@ -113,8 +113,8 @@ def _read_tag(content: str, room: int) -> list[ToolCall | Malformed]:
     except Unreadable as error:
         return [Malformed(str(error))]
     calls = [call for value in values for call in (value if isinstance(value, list) else [value])]
-    if len(calls) > room:
-        return [*map(_read_call, calls[:room]), Malformed(f"more than {MOST_CALLS} calls in one turn")]
+    if len(calls) > left:
+        return [*map(_read_call, calls[:left]), Malformed(f"more than {MOST_CALLS} calls in one turn")]
     return [_read_call(call) for call in calls] or [Malformed("the list of calls is empty")]
 
 
@@ -205,7 +205,7 @@ def problem_with(call: ToolCall, tools: list[dict[str, Any]]) -> str | None:
 
     Checked: the tool exists, required arguments are there (inside of objects too), no unknown ones, and JSON types and enums
     as far as the schema names them. Types that are not JSON's own are not checked. Not jsonschema, which allows unknown
-    arguments unless told otherwise, fails on the benchmarks' own type names, and runs patterns and references it is given."""
+    arguments unless set otherwise, fails on the benchmarks' own type names, and runs patterns and references it is given."""
     by_name = {tool.get("function", tool).get("name"): tool.get("function", tool) for tool in tools}
     if call.name not in by_name:
         return str(unknown_name("tool", call.name, [name for name in by_name if isinstance(name, str)]))

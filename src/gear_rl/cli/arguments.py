@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import json
+import shutil
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gear_rl.cli.settings import parse_settings
@@ -34,6 +36,21 @@ def read_settings(
         named = settings.get("task", {})
         settings["task"] = {**({"name": named} if isinstance(named, str) else named), "data": args.data}
     return settings
+
+
+def show(
+    described: list[dict[str, Any]],
+    args: argparse.Namespace,
+    in_full: Callable[[dict[str, Any], int], str],
+    table: Callable[[list[dict[str, Any]], int], str],
+) -> int:
+    """Print a listing, or with `args.name` its only entry in full: for people, or with `args.json` as JSON."""
+    width = max(60, min(110, shutil.get_terminal_size().columns))
+    if args.json:
+        print(json.dumps(described[0] if args.name else described, indent=2))
+    else:
+        print(in_full(described[0], width) if args.name else table(described, width))
+    return 0
 
 
 def option_lines(options: list[dict[str, Any]], width: int) -> list[str]:

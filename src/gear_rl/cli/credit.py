@@ -9,15 +9,15 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gear_rl.cli.arguments import POSITIVE, add_set, read_settings
+from gear_rl.cli.credit_summary import Summary
 from gear_rl.cli.settings import options_by_method
-from gear_rl.errors import GearError, printable
+from gear_rl.errors import GearError
 from gear_rl.files import replacing
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ EPILOG = """examples:
 A transcript is a line {"messages": [...], "reward": 1.0, "answer": "..."}, tool calls
 and all; docs/transcripts.md has the details. `gear report` opens what is written."""
 TRANSCRIPTS_ONLY = ("model", "hint_template", "chat_template", "temperature", "device")
-MOST_TURNS, MOST_TEXTS = 12, 6  # the summary should fit a screen
 _OWN_SCALE = "{name} would scale rewards its own way, but {what}, and these are used as they are. Add --from-rewards."
 
 
@@ -61,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from gear_rl.methods import method
-    from gear_rl.records.transcripts import is_record
+    from gear_rl.records.record import is_record
 
     source = args.record / "rollouts.jsonl" if args.record.is_dir() else args.record
     settings = read_settings(args, ("credit", "chat"), short="credit")
@@ -78,8 +77,8 @@ def run(args: argparse.Namespace) -> int:
 def from_record(
     args: argparse.Namespace, source: Path, out: Path, chosen: Method, own_scale: bool, chat: dict[str, Any]
 ) -> int:
-    from gear_rl.records.record import open_record
-    from gear_rl.records.transcripts import is_record, looks_like_transcripts
+    from gear_rl.records.record import is_record, open_record
+    from gear_rl.records.transcripts import looks_like_transcripts
 
     given = [name for name in TRANSCRIPTS_ONLY if getattr(args, name) is not None] + (["set chat.NAME"] if chat else [])
     if given and is_record(source):
@@ -100,11 +99,12 @@ def from_transcripts(
     args: argparse.Namespace, source: Path, out: Path, chosen: Method, own_scale: bool, chat: dict[str, Any]
 ) -> int:
     from gear_rl.chat.hints import DEFAULT_TEMPLATE, check_template
+    from gear_rl.chat.templates import read_template
     from gear_rl.engines.record import write_scored
     from gear_rl.engines.transcripts import check, credited
     from gear_rl.methods import METHODS
-    from gear_rl.records.record import RecordWriter
-    from gear_rl.records.transcripts import read_template, read_transcripts
+    from gear_rl.records.transcripts import read_transcripts
+    from gear_rl.records.writer import RecordWriter
 
     temperature = 1.0 if args.temperature is None else args.temperature
     template = args.hint_template or DEFAULT_TEMPLATE
@@ -122,12 +122,12 @@ def from_transcripts(
     facts |= {"options": vars(chosen.options), "hint_template": template if chosen.hint else None}
     facts |= {"temperature": temperature, "chat": chat}
     summary = Summary("grpo", args.credit, "by grpo")
-    told = time.monotonic()
+    last_line = time.monotonic()
 
     def say(done: int) -> None:
-        nonlocal told
-        if time.monotonic() - told > 10:
-            told = time.monotonic()
+        nonlocal last_line
+        if time.monotonic() - last_line > 10:
+            last_line = time.monotonic()
             print(f"{done}/{len(rows)} transcripts", file=sys.stderr, flush=True)
 
     with replacing(out) as scratch, RecordWriter(scratch, facts) as writer:
@@ -191,7 +191,8 @@ def reassign(
 
     `own_scale`: the method is meant to scale rewards its own way, which it cannot where an engine has done so already.
     """
-    from gear_rl.records.record import RecordWriter, to_rollouts
+    from gear_rl.records.record import to_rollouts
+    from gear_rl.records.writer import RecordWriter
 
     facts = {key: value for key, value in header.items() if key not in ("schema", "version")}
     facts |= {
@@ -222,69 +223,3 @@ def reassign(
                     summary.add(line.action_mask, line.turns, line.token_texts, line.advantages, after)
         if not summary.rollouts:
             raise GearError("the record has a header and no rollouts.")
-
-
-class Summary:
-    """Where the credit lies, before and after: shares of Σ|A_t| by turn and by token text."""
-
-    def __init__(self, before: str | None, after: str, was: str = "as recorded") -> None:
-        self.names, self.was = (_printable(str(before)), _printable(after)), was
-        self.rollouts = self.steps = 0
-        self.by_turn, self.by_text = Shares(), Shares()
-
-    def add(
-        self,
-        mask: Sequence[int],
-        turns: Sequence[int],
-        texts: Sequence[str],
-        before: Sequence[float],
-        after: Sequence[float],
-    ) -> None:
-        """One rollout; what stands beyond its texts is padding."""
-        self.rollouts += 1
-        for i, text in enumerate(texts):
-            if mask[i]:
-                self.by_turn.add(turns[i], before[i], after[i])
-                self.by_text.add(text, before[i], after[i])
-
-    def text(self) -> str:
-        of = f" of {self.steps} steps" if self.steps else ""
-        lines = [f"{self.rollouts} rollouts{of}, {self.by_turn.tokens.total()} action tokens"]
-        if not self.by_turn.after.total():
-            return "\n".join([*lines, f"{self.names[1]} gives no credit at all: every advantage is 0."])
-        lines += ["", f"share of all tokens, and of all credit (|advantage|) {self.was} and now"]
-        lines += [f"{'':18}{'tokens':>10}{self.names[0]:>18}{self.names[1]:>18}"]
-        turns = sorted(self.by_turn.tokens)
-        if len(turns) > 1:
-            lines += [*self.by_turn.rows(turns, MOST_TURNS, "turn {}"), ""]
-        texts = sorted(self.by_text.tokens, key=lambda text: -self.by_text.after[text])
-        return "\n".join([*lines, *self.by_text.rows(texts, MOST_TEXTS, "{!r}")])
-
-
-class Shares:
-    """Tokens and |A_t| per key, before and after."""
-
-    def __init__(self) -> None:
-        self.tokens: Counter[Any] = Counter()
-        self.before: Counter[Any] = Counter()
-        self.after: Counter[Any] = Counter()
-
-    def add(self, key: Any, before: float, after: float) -> None:
-        self.tokens[key] += 1
-        self.before[key] += abs(before)  # type: ignore[assignment]
-        self.after[key] += abs(after)  # type: ignore[assignment]
-
-    def rows(self, keys: list[Any], most: int, name: str) -> list[str]:
-        counters = (self.tokens, self.before, self.after)
-        totals = [counter.total() or 1 for counter in counters]
-        rows = []
-        for key in keys[:most]:
-            tokens, before, after = (c[key] / total for c, total in zip(counters, totals, strict=True))
-            rows.append(f"{_printable(name.format(key)):18}{tokens:>10.1%}{before:>18.1%}{after:>18.1%}")
-        return rows + ([f"… and {len(keys) - most} more"] if len(keys) > most else [])
-
-
-def _printable(text: str, width: int = 17) -> str:
-    """Cut to `width`, and without control characters: what a model wrote must not steer the terminal."""
-    text = printable(text)
-    return text if len(text) <= width else text[: width - 1] + "…"

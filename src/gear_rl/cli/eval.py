@@ -112,17 +112,12 @@ def _score(args: argparse.Namespace, name: str, options: dict, chat: dict, task:
     split = args.split or "test"
     if split not in task.splits:
         raise unknown_name(f"split of task {name}", split, task.splits)
-    model = args.model or task.default_model()
-    if model is None:
-        raise GearError(f"task {name!r} brings no model of its own: give one with --model.")
-
     from gear_rl.cli.eval_report import show
     from gear_rl.evaluation.evaluate import evaluate, plan, with_ids
     from gear_rl.evaluation.result_folder import ResultFolder, digest
-    from gear_rl.models import find_model
+    from gear_rl.models import model_for
 
-    model = find_model(model)
-
+    model = model_for(name, args.model, task.default_model())
     rows = with_ids(task.rows(split, args.rows), split)
     greedy, samples = args.mode != "sampled", args.samples if args.mode != "greedy" else 0
     jobs = plan(

@@ -24,17 +24,17 @@ def show(name: str, split: str, model: str, summary: dict[str, Any], folder: Pat
 
 
 def show_check(name: str, check: Check) -> None:
-    """One split's gold and empty answers, judged."""
+    """One split's reference and empty answers, judged."""
     n = check.problems
     print(f"{name} {check.split}: {n} problem{'s' if n != 1 else ''}")
-    for what, right in (("gold", check.gold_right), ("empty", check.empty_right)):
-        print(f"  {what:6s}{right:6d} right, {100 * right / n:.4g} %")
+    for what, right in (("reference", check.reference_right), ("empty", check.empty_right)):
+        print(f"  {what:10s}{right:5d} right, {100 * right / n:.4g} %")
     if check.trivially_passable:
         few = "problem is" if check.trivially_passable == 1 else "problems are"
         print(f"  {check.trivially_passable} {few} passed by doing nothing, and the task says so")
     for what, notes in (
         ("not passed even by their reference answer", check.unpassable),
-        ("reference answer corrected", check.mended),
+        ("reference answer corrected", check.corrected),
     ):
         if notes:
             print(f"  {len(notes)} of the benchmark's problems: {what}")

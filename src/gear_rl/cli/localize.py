@@ -128,7 +128,7 @@ def _parts(
 
         return played(request, make_task(args.task or "workshop", **settings.get("task", {})))
     from gear_rl.chat.hints import DEFAULT_TEMPLATE
-    from gear_rl.records.transcripts import read_template
+    from gear_rl.chat.templates import read_template
 
     return solved(
         request,
@@ -141,6 +141,6 @@ def _parts(
 
 
 def _is_record(path: Path) -> bool:
-    from gear_rl.records.transcripts import is_record
+    from gear_rl.records.record import is_record
 
     return path.is_dir() or is_record(path)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
-import shutil
 import textwrap
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from gear_rl.cli.arguments import option_lines
+from gear_rl.cli.arguments import option_lines, show
 from gear_rl.options import listing
 
 if TYPE_CHECKING:
@@ -43,13 +41,7 @@ def run(args: argparse.Namespace) -> int:
     from gear_rl.methods import all_methods, find_method
 
     chosen = [find_method(args.name)] if args.name else list(all_methods().values())
-    described = [describe(method) for method in chosen]
-    if args.json:
-        print(json.dumps(described[0] if args.name else described, indent=2))
-        return 0
-    width = max(60, min(110, shutil.get_terminal_size().columns))
-    print(in_full(described[0], width) if args.name else table(described, width))
-    return 0
+    return show([describe(method) for method in chosen], args, in_full, table)
 
 
 def describe(method: type[Method]) -> dict[str, Any]:

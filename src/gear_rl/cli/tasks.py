@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
-import shutil
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from gear_rl.cli.arguments import option_lines
+from gear_rl.cli.arguments import option_lines, show
 from gear_rl.options import listing
 
 if TYPE_CHECKING:
@@ -31,13 +29,7 @@ def run(args: argparse.Namespace) -> int:
     from gear_rl.tasks import all_tasks, find_task
 
     chosen = {args.name: find_task(args.name)} if args.name else all_tasks() | {"FILE.jsonl": find_task("FILE.jsonl")}
-    described = [describe(name, found) for name, found in chosen.items()]
-    if args.json:
-        print(json.dumps(described[0] if args.name else described, indent=2))
-        return 0
-    width = max(60, min(110, shutil.get_terminal_size().columns))
-    print(in_full(described[0], width) if args.name else table(described, width))
-    return 0
+    return show([describe(name, found) for name, found in chosen.items()], args, in_full, table)
 
 
 def describe(name: str, task: type[Task]) -> dict[str, Any]:

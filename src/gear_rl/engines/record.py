@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gear_rl.engines.step import Scored
-from gear_rl.records.record import RecordWriter
+from gear_rl.records.writer import RecordWriter
 
 UNKNOWN = "\ufffd"
 LONGEST_CHARACTER = 4

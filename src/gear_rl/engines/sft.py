@@ -12,6 +12,8 @@ from datasets import Dataset
 from transformers import PrinterCallback, TrainerCallback
 from trl import SFTConfig, SFTTrainer
 
+from gear_rl.engines import TRAINER_SETTINGS
+
 Example = tuple[list[int], list[int]]
 """Token ids, and 1 for each that counts in the loss."""
 IGNORED = -100
@@ -54,15 +56,12 @@ def train_supervised(
             max_grad_norm=1.0,
             max_length=None,  # the caller leaves out what is too long; nothing is cut
             dataset_kwargs={"skip_prepare_dataset": True},  # tokens and labels are ours, and exact across tool turns
-            gradient_checkpointing=False,
             bf16=model.device.type == "cuda",
             use_cpu=model.device.type == "cpu",
             seed=seed,
             save_strategy="no",
-            logging_steps=1,
             report_to="none",
-            disable_tqdm=True,
-            dataloader_pin_memory=False,
+            **TRAINER_SETTINGS,
         )
         trainer = SFTTrainer(
             model=model,

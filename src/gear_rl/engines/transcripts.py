@@ -17,7 +17,7 @@ from gear_rl.chat.templates import end_tokens
 from gear_rl.engines.step import CreditStep, Scored
 from gear_rl.errors import GearError
 from gear_rl.methods import Method
-from gear_rl.models import room_of
+from gear_rl.models import context_of
 from gear_rl.records.transcripts import Transcript, groups_of, refuse_groups_of_one
 from gear_rl.scoring.padding import padded
 from gear_rl.scoring.scorer import Scorer
@@ -74,9 +74,9 @@ def credited(
     data = _rows(rows, method)
     for row, one, conversation in zip(rows, data, conversations, strict=True):
         before = max(len(conversation.prompt_ids), _hinted_length(row, one, method, tokens, hint_template))
-        room = 2**62 if model is None else room_of(model.config)
-        if before + len(conversation.completion_ids) > room:
-            raise GearError(f"{row.where}: longer than the context of {name}, {room} tokens.")
+        context = 2**62 if model is None else context_of(model.config)
+        if before + len(conversation.completion_ids) > context:
+            raise GearError(f"{row.where}: longer than the context of {name}, {context} tokens.")
 
     def tokenize(prompts: Sequence[Prompt], of: Sequence[Row]) -> Ids:
         return [tokens.prompt_ids(p, r["tools"], r["where"]) for p, r in zip(prompts, of, strict=True)]  # type: ignore[arg-type]

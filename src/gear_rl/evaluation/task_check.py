@@ -1,7 +1,7 @@
 """Can a task's judge be trusted? Reference answers must score 100 % and empty ones 0 %, over the whole set.
 
 A benchmark's own errors do not count against its judge, but are listed: problems that no answer passes (`Task.unpassable`),
-problems that doing nothing passes, and reference answers that had to be corrected (`Task.mended`).
+problems that doing nothing passes, and reference answers that had to be corrected (`Task.corrected`).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ class Check:
 
     split: str
     problems: int
-    gold_right: int
+    reference_right: int
     empty_right: int
     trivially_passable: int
     """Problems the task itself says are passed by doing nothing."""
     unpassable: dict[str, str]
     """Problems whose reference answer is judged wrong, as the task itself says: id → why."""
-    mended: dict[str, str]
+    corrected: dict[str, str]
     """Problems whose published reference answer was corrected: id → what was wrong with it."""
     failures: list[str]
     """What failed, with the problem's id."""
@@ -51,27 +51,27 @@ def check_split(task: Task, split: str, count: int | None) -> Check:
     with ThreadPoolExecutor(task.concurrent_verdicts) as threads:
         verdicts = list(threads.map(both, rows))
     failures = []
-    for row, (gold, empty) in zip(rows, verdicts, strict=True):
+    for row, (reference, empty) in zip(rows, verdicts, strict=True):
         if row["id"] in task.unpassable:
-            if gold.success:
-                failures.append(f"{row['id']}: said to be unpassable, but its gold answer is judged right")
-        elif not gold.success:
-            failures.append(f"{row['id']}: the gold answer is judged wrong (reward {gold.reward:g})")
-        if gold.failed_calls:
-            failures.append(f"{row['id']}: a call of the gold answer fails ({gold.failed_calls[0]})")
+            if reference.success:
+                failures.append(f"{row['id']}: said to be unpassable, but its reference answer is judged right")
+        elif not reference.success:
+            failures.append(f"{row['id']}: the reference answer is judged wrong (reward {reference.reward:g})")
+        if reference.failed_calls:
+            failures.append(f"{row['id']}: a call of the reference answer fails ({reference.failed_calls[0]})")
         if empty.success and not empty.trivially_passable:
             failures.append(f"{row['id']}: an empty answer is judged right")
-        if gold.trivially_passable and not empty.success:
+        if reference.trivially_passable and not empty.success:
             failures.append(f"{row['id']}: said to be passed by doing nothing, but is not")
     ids = [row["id"] for row in rows]
     return Check(
         split,
         len(rows),
-        sum(gold.success for gold, _ in verdicts),
+        sum(reference.success for reference, _ in verdicts),
         sum(empty.success for _, empty in verdicts),
         sum(empty.trivially_passable for _, empty in verdicts),
         {id: task.unpassable[id] for id in ids if id in task.unpassable},
-        {id: task.mended[id] for id in ids if id in task.mended},
+        {id: task.corrected[id] for id in ids if id in task.corrected},
         failures,
         time.monotonic() - began,
     )

@@ -19,7 +19,7 @@ from gear_rl.localize.steps import Solution, from_solutions, read_solutions, sol
 from gear_rl.localize.tasks import from_task
 from gear_rl.localize.teachers import Scored, Teachers
 from gear_rl.methods import Method
-from gear_rl.models import find_model, room_of
+from gear_rl.models import context_of, find_model, model_for
 from gear_rl.signals.providers import compares_group
 from gear_rl.signals.sources import Sources
 from gear_rl.tasks import Task
@@ -67,9 +67,10 @@ def played(request: Request, task: Task) -> Parts:
     """Rollouts of `task`, the same problems for every model."""
     request.check()
     default = task.default_model()
-    models = list(request.models) or (["embedded"] if default else [])
+    models = list(request.models)
     if not models:
-        raise GearError(f"task {task.name!r} brings no model of its own: give one with --model.")
+        model_for(task.name, None, default)  # raises where the task has none
+        models = ["embedded"]
     rows = task.rows("test", request.rollouts)
     unit = "token" if task.judge_knows_decisions else "turn"
     options: dict[str, Any] = asdict(task) if is_dataclass(task) else {}
@@ -153,7 +154,7 @@ def solved(
                 request.teachers(model, tokenizer, Sources(hint_template=hint_template)),
                 hint_template=hint_template,
                 hinted=request.hinted,
-                room=room_of(model.config),
+                context=context_of(model.config),
                 device=model.device,
             )
             yield from _as_parts(name, scored, {"left_out_as_too_long": too_long} if too_long else {})

@@ -26,7 +26,8 @@ from gear_rl.chat.hints import hinted_prompt
 from gear_rl.errors import GearError
 from gear_rl.localize.labelled import Labelled
 from gear_rl.localize.teachers import Scored, Teachers
-from gear_rl.records.transcripts import read_rows, truth_of
+from gear_rl.records.json_rows import read_rows
+from gear_rl.records.transcripts import truth_of
 from gear_rl.scoring.padding import padded
 from gear_rl.signals.hint_texts import other_hints
 from gear_rl.signals.sampled import Sampled
@@ -150,10 +151,10 @@ def from_solutions(
     *,
     hint_template: str,
     hinted: bool,
-    room: int,
+    context: int,
     device: Any,
 ) -> tuple[list[Scored], int]:
-    """Solutions with a wrong step as each of `teachers` sees them, and how many were left out as longer than `room`
+    """Solutions with a wrong step as each of `teachers` sees them, and how many were left out as longer than `context`
     tokens. `hinted`: teachers are shown the ground truth; without, only the student's own signals mean anything."""
     truths = [solution.truth or "" for solution in solutions]
     others = other_hints(truths) if hinted and len(set(truths)) > 1 else truths
@@ -165,10 +166,10 @@ def from_solutions(
             asked = hinted_prompt(solution.messages[:1], text, hint_template)
             assert isinstance(asked, list)
             prompts.append(tokens.prompt_ids(asked, None, solution.where))
-        if max(map(len, prompts)) + len(conversation.completion_ids) <= room:
+        if max(map(len, prompts)) + len(conversation.completion_ids) <= context:
             kept.append((solution, conversation, step_of_tokens(conversation, solution), prompts))
     if not kept:
-        raise GearError(f"all {len(solutions)} solutions are longer than the model's context of {room} tokens.")
+        raise GearError(f"all {len(solutions)} solutions are longer than the model's context of {context} tokens.")
     conversations = [conversation for _, conversation, _, _ in kept]
     sampled = Sampled(
         rows=[{"answer": solution.truth} for solution, _, _, _ in kept],

@@ -72,9 +72,9 @@ def _cell(value: dict[str, float | None], form: str, scale: float, width: int) -
     return f"{mean} {form.format(scale * value['low'])}–{form.format(scale * value['high'])}"
 
 
-def _fit(words: str, width: int) -> str:
-    words = printable(words)
-    return words if len(words) <= width else "…" + words[-(width - 1) :]
+def _fit(text: str, width: int) -> str:
+    text = printable(text)
+    return text if len(text) <= width else "…" + text[-(width - 1) :]
 
 
 def _legend(summary: dict[str, Any]) -> str:

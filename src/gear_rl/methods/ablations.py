@@ -6,8 +6,6 @@ ablations is known, their exact form is not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -60,13 +58,12 @@ class TurnSegments(DivergenceWeighting):
 
 
 class FixedSegments(DivergenceWeighting):
-    """Segments of a fixed length, counted anew in each turn, credited with the largest divergence in them."""
+    """Segments of a fixed length, counted from the start of each turn, credited with the largest divergence in them."""
 
     name = "fixed_segments"
     summary = "Segments of fixed length, each with the largest divergence in it."
     standing = "ours"
 
-    @dataclass(frozen=True)
     class Options(DivergenceWeighting.Options):
         length: int = option(8, at_least=1)
         """Tokens in a segment. Default: ours."""
@@ -85,7 +82,6 @@ class Seeded(Gear):
 
     paper = None
 
-    @dataclass(frozen=True)
     class Options(Gear.Options):
         seed: int = option(0, at_least=0)
         """Other seeds give other random numbers; the same seed the same ones. Default: ours."""

@@ -34,6 +34,9 @@ class Cost:
 NOTHING = Cost(0, 0, "nothing: works on what a GRPO step already has")
 STUDENT = Cost(1, 0, "one forward of the student; free where the step scores its samples anyway")
 HIDDEN_STATES = Cost(1, 0, "one forward of the student for its hidden states; free where the step scores its samples")
+ANSWER_READINGS = Cost(
+    "k", 0, "one reading of the reference answer before the first turn and after every turn but the last"
+)
 STUDENT_AND_TEACHER = Cost(
     2, 0, "one forward of the teacher, and one of the student; the student's is free where the step scores its samples"
 )
@@ -83,17 +86,27 @@ class Method:
     cost: ClassVar[Cost] = NOTHING
     reads_outcomes: ClassVar[bool] = True
     """Whether `assign` looks at rewards at all: some only imitate their teacher."""
-    preserves_mass: ClassVar[bool] = True
-    """Whether each rollout's token advantages add up to n_i A_i."""
     mass: ClassVar[str] = "kept"
-    """How much of n_i A_i a rollout's token advantages add up to, in words: a method that does not keep its mass also
-    changes the size of the step."""
+    """How much of n_i A_i a rollout's token advantages add up to: "kept", or a sentence that begins with another word. A
+    method that does not keep its mass also changes the size of the step."""
+    preserves_mass: ClassVar[bool] = True
+    """Whether each rollout's token advantages add up to n_i A_i: whether `mass` begins with "kept"."""
 
     @dataclass(frozen=True)
     class Options:
-        """None."""
+        """None. A method's own `class Options(Method.Options)` is made a frozen dataclass like this one."""
 
     options: Options
+
+    def __init_subclass__(cls) -> None:
+        kept = cls.mass.startswith("kept")
+        if vars(cls).get("preserves_mass", kept) is not kept:
+            raise GearError(
+                f"{cls.__name__}: preserves_mass={not kept} contradicts mass={cls.mass!r}. State `mass` alone."
+            )
+        cls.preserves_mass = kept
+        if "__dataclass_fields__" not in vars(cls.Options):
+            dataclass(frozen=True)(cls.Options)
 
     def __init__(self, /, **options: Any) -> None:
         check_options(self.Options, options, self.name, "credit")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from torch import Tensor
 
 from gear_rl.assignment.baselines import number_in_group
@@ -33,7 +31,6 @@ class CEPO(RLSD):
     cost = Cost(2, 0, "one forward of each teacher, with the right hint and with a wrong one")
     mass = "not kept: each token between 1 − λ·clip and 1 + λ·clip of A_i (0.75 to 1.25)"
 
-    @dataclass(frozen=True)
     class Options(RLSD.Options):
         mix: float = option(0.5, at_least=0.0, at_most=1.0)
         """λ: 0 is GRPO, 1 the full weights. Default: where CEPO starts; it falls to 0 over 25 of 50 steps."""

@@ -16,7 +16,9 @@ of its effect the size alone has. It reads the same signals, so it costs the sam
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from torch import Tensor
 
@@ -29,7 +31,6 @@ from gear_rl.errors import GearError, unknown_name
 from gear_rl.methods.base import Method, to_credit
 from gear_rl.methods.randomness import hashed, rollout_keys
 
-CONTROLS = ("shuffled_outcomes", "wrong_hint", "scaled_grpo")
 OUTCOMES_OF_TURNS = ("turn_reward",)
 OUTCOMES_OF_TOKENS = ("decision", "span_distance")
 """Signals that are made from verdicts or outcomes, and so tell them."""
@@ -40,59 +41,48 @@ def controlled(method: type[Method], control: str) -> type[Method]:
     """The class of `method` under `control`."""
     if control not in CONTROLS:
         raise unknown_name("control", control, CONTROLS)
-    if control == "wrong_hint":
-        return _with_wrong_hint(method)
-    return _with_shuffled_outcomes(method) if control == "shuffled_outcomes" else _scaled_grpo(method)
+    refusal, summary, changed = CONTROLS[control](method)
+    name = f"{method.name}+{control}"
+    if refusal:
+        raise GearError(f"{name}: {refusal}")
+    return type("Controlled", (method,), dict(name=name, summary=summary, paper=None, standing="ours", **changed))
 
 
-def _with_wrong_hint(method: type[Method]) -> type[Method]:
-    if method.hint != "own":
-        raise GearError(f"{method.name}+wrong_hint: {method.name} has no teacher that reads its own ground truth.")
-
-    class Controlled(method):  # type: ignore[valid-type, misc]
-        name = f"{method.name}+wrong_hint"
-        summary = f"{method.name} whose teacher is shown another problem's hint."
-        paper = None
-        standing = "ours"
-        hint = "other"
-
-    return Controlled
+_Control = tuple[str | None, str, dict[str, Any]]
+"""Why it does not apply to the method, or None; the summary; and the attributes that it replaces."""
 
 
-def _with_shuffled_outcomes(method: type[Method]) -> type[Method]:
-    if not method.reads_outcomes:
-        raise GearError(f"{method.name}+shuffled_outcomes: {method.name}'s advantages do not depend on outcomes.")
-
-    class Controlled(method):  # type: ignore[valid-type, misc]
-        name = f"{method.name}+shuffled_outcomes"
-        summary = f"{method.name} with the outcomes of each group in random order."
-        paper = None
-        standing = "ours"
-
-        def assign(self, rollouts: Rollouts) -> Credit:
-            return super().assign(with_shuffled_outcomes(rollouts, _SEED))
-
-    return Controlled
+def _wrong_hint(method: type[Method]) -> _Control:
+    refusal = None if method.hint == "own" else f"{method.name} has no teacher that reads its own ground truth."
+    return refusal, f"{method.name} whose teacher is shown another problem's hint.", {"hint": "other"}
 
 
-def _scaled_grpo(method: type[Method]) -> type[Method]:
-    if method.preserves_mass or not method.reads_outcomes:
-        raise GearError(f"{method.name}+scaled_grpo: {method.name} does not change the size of GRPO's step.")
+def _shuffled_outcomes(method: type[Method]) -> _Control:
+    def assign(self: Method, rollouts: Rollouts) -> Credit:
+        return method.assign(self, with_shuffled_outcomes(rollouts, _SEED))
 
-    class Controlled(method):  # type: ignore[valid-type, misc]
-        name = f"{method.name}+scaled_grpo"
-        summary = f"GRPO with a step of the size that {method.name} takes."
-        paper = None
-        standing = "ours"
+    refusal = None if method.reads_outcomes else f"{method.name}'s advantages do not depend on outcomes."
+    return refusal, f"{method.name} with the outcomes of each group in random order.", {"assign": assign}
 
-        def assign(self, rollouts: Rollouts) -> Credit:
-            actions, outcome = rollouts.actions, group_advantages(rollouts)  # (B,)
-            plain = (outcome.abs() * actions.counts * rollouts.credited).sum(dtype=wide(outcome))
-            scale = super().assign(rollouts).advantages.abs().sum(dtype=wide(outcome)) / plain.clamp(min=1e-12)
-            weights = actions.valid * scale.to(rollouts.dtype)
-            return to_credit(rollouts, outcome[:, None] * weights, weights, every_token(actions))
 
-    return Controlled
+def _scaled_grpo(method: type[Method]) -> _Control:
+    def assign(self: Method, rollouts: Rollouts) -> Credit:
+        actions, outcome = rollouts.actions, group_advantages(rollouts)  # (B,)
+        plain = (outcome.abs() * actions.counts * rollouts.credited).sum(dtype=wide(outcome))
+        scale = method.assign(self, rollouts).advantages.abs().sum(dtype=wide(outcome)) / plain.clamp(min=1e-12)
+        weights = actions.valid * scale.to(rollouts.dtype)
+        return to_credit(rollouts, outcome[:, None] * weights, weights, every_token(actions))
+
+    changes_size = method.reads_outcomes and not method.preserves_mass
+    refusal = None if changes_size else f"{method.name} does not change the size of GRPO's step."
+    return refusal, f"GRPO with a step of the size that {method.name} takes.", {"assign": assign}
+
+
+CONTROLS: dict[str, Callable[[type[Method]], _Control]] = {
+    "shuffled_outcomes": _shuffled_outcomes,
+    "wrong_hint": _wrong_hint,
+    "scaled_grpo": _scaled_grpo,
+}
 
 
 def with_shuffled_outcomes(rollouts: Rollouts, seed: int) -> Rollouts:

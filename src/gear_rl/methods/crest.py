@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -38,10 +36,8 @@ class CREST(Method):
     hint: Hint = "own"
     schedule = Schedule(teacher="base")
     cost = STUDENT_AND_TEACHER
-    preserves_mass = False
     mass = "not kept: each token between 1 and 1.084 of its request's advantage"
 
-    @dataclass(frozen=True)
     class Options(Method.Options):
         mix: float = option(0.3, at_least=0.0, at_most=1.0)
         """λ, the largest share of w that counts; 0 leaves the requests' advantages alone. Default: CREST's, constant."""

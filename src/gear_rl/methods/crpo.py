@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -39,10 +37,8 @@ class CRPO(Method):
     needs: tuple[str, ...] = ("student_logprob",)
     cost = STUDENT
     fewest_channels = 2
-    preserves_mass = False
     mass = "not kept: the mean of the channels' advantages, in place of A_i"
 
-    @dataclass(frozen=True)
     class Options(Method.Options):
         certainty: float = option(0.02, at_least=0.0, at_most=1.0)
         """What H_b is multiplied with; 0 leaves the factor out, and log-probabilities are not needed. Default: CRPO's."""

@@ -16,7 +16,6 @@ tokens only; Q and mean are over one rollout. (2) is scoring's work, and comes w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
@@ -37,7 +36,6 @@ class DivergenceWeighting(Reweighting):
     cost = STUDENT_AND_TEACHER
     needs: tuple[str, ...] = ("reverse_kl", "student_logprob", "teacher_logprob")
 
-    @dataclass(frozen=True)
     class Options(Reweighting.Options):
         alpha: float = option(2.0, at_least=0.0)
         """α of (7): how strongly local credit moves the weight; 0 is GRPO. Larger values suit hints one can trust.
@@ -98,7 +96,6 @@ class Gear(DivergenceWeighting):
     standing = "known: (2), (6), peaks as onsets, entropy as boundary; ours: exact (3)–(5), (7), form of (8), (9)"
     needs = ("reverse_kl", "entropy", "student_logprob", "teacher_logprob")
 
-    @dataclass(frozen=True)
     class Options(DivergenceWeighting.Options):
         tau_kl: float = option(0.5, at_least=0.0)
         """τ_kl of (4): a peak of d at least this high opens an adaptive segment; above 1, none does. Default: ours."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -12,10 +10,11 @@ from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.segments import every_turn
 from gear_rl.assignment.turns import Turns, returns_to_go
-from gear_rl.methods.base import Method, option, to_credit
+from gear_rl.methods.base import option, to_credit
+from gear_rl.methods.turn_rewards import OnTurnRewards
 
 
-class GiGPO(Method):
+class GiGPO(OnTurnRewards):
     """A_{i,t} = A_episode + ω A_step of the token's turn.
 
         A_episode = r_i − mean r                             over all turns of the group: a long rollout counts often
@@ -32,18 +31,13 @@ class GiGPO(Method):
     paper = "GiGPO, arXiv 2505.10978"
     standing = "official code"
     needs: tuple[str, ...] = ("anchor_state",)
-    preserves_mass = False
     mass = "not kept: the advantage among equal states is added"
 
-    @dataclass(frozen=True)
-    class Options(Method.Options):
+    class Options(OnTurnRewards.Options):
         omega: float = option(1.0, at_least=0.0)
         """ω, the weight of A_step. Default: GiGPO's."""
         gamma: float = option(0.95, at_least=0.0, at_most=1.0)
         """γ, the discount per turn. Default: GiGPO's."""
-        turn_rewards: bool = option(False)
-        """Add the turns' own rewards (signal "turn_reward") to the returns; else the outcome alone, in the last turn, is
-        discounted. Default: ours, for tasks whose turn rewards are part of the outcome already."""
         scale_rewards: bool = option(False)
         """Divide both advantages by their standard deviations. Default: GiGPO's code; its scripts for ALFWorld divide."""
         episode_mean: str = option("steps", choices=("steps", "rollouts"))
@@ -52,19 +46,12 @@ class GiGPO(Method):
 
     options: Options
 
-    def __init__(self, /, **options: object) -> None:
-        super().__init__(**options)
-        if self.options.turn_rewards:
-            self.needs = (*self.needs, "turn_reward")
-
     def assign(self, rollouts: Rollouts) -> Credit:
         refuse_groups_of_one(rollouts.group_ids)
         o, actions = self.options, rollouts.actions
         turns = Turns(actions)
         outcome = rollouts.rewards.to(rollouts.dtype)[:, None]  # (B, 1)
-        rewards = torch.where(turns.last, outcome, 0.0)  # (B, K)
-        if o.turn_rewards:
-            rewards = rewards + turns.at_last_tokens(self.signal(rollouts, "turn_reward"))
+        rewards = self.rewards_of(turns, rollouts)  # (B, K)
         counted = turns.taken & rollouts.counted[:, None]  # (B, K)
         groups = rollouts.group_ids[:, None].expand_as(counted)[counted]  # (M,) all turns that count
         returns = returns_to_go(rewards, o.gamma)[counted]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -34,10 +32,8 @@ class GRAIL(OnOutcome):
     standing = "official code"
     needs = ("answer_saliency", "answer_box")
     cost = Cost(1, 1, "one forward and one backward of the boxed answer's log-probability")
-    preserves_mass = False
     mass = "not kept: about 1 on average where no weight is clipped; each token between 0.5 and 5 of A_i"
 
-    @dataclass(frozen=True)
     class Options(OnOutcome.Options):
         spread: float = option(0.5, at_least=0.0)
         """How far one standard deviation of log saliency moves the weight. Default: GRAIL's configuration."""

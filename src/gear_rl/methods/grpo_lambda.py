@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
 from gear_rl.assignment.credit import Credit
@@ -25,10 +23,8 @@ class GRPOLambda(OnOutcome):
     summary = "GRPO with credit that decays towards the beginning of a rollout; a simplification, not the paper's."
     paper = "GRPO-λ, arXiv 2510.00194 (simplified)"
     standing = "second-hand; a simplification in circulation, not the paper's method"
-    preserves_mass = False
     mass = "shrinks: (1 − λⁿ) / (1 − λ) tokens' worth of n"
 
-    @dataclass(frozen=True)
     class Options(OnOutcome.Options):
         decay: float = option(0.99, at_least=0.0, at_most=1.0)
         """λ; 1 is GRPO. Default: that of a port."""

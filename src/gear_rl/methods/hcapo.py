@@ -1,8 +1,6 @@
-"""HCAPO: a turn is worth more of the outcome where the policy, told how it all ended, finds it likelier than other turns."""
+"""HCAPO: a turn is worth more of the outcome where the policy, shown how it all ended, finds it likelier than other turns."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import torch
 
@@ -31,10 +29,8 @@ class HCAPO(OnOutcome):
     standing = "second-hand, a transcription of its equations"
     needs = ("hindsight_logprob",)
     cost = Cost(1, 0, "one forward of the policy with the final state in context")
-    preserves_mass = False
     mass = "not kept: the hindsight advantage is added, and never lowers a successful rollout's"
 
-    @dataclass(frozen=True)
     class Options(OnOutcome.Options):
         omega: float = option(1.0, at_least=0.0)
         """ω, the weight of the hindsight advantage; 0 is GRPO. Default: HCAPO's."""

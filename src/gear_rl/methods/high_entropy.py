@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
 from gear_rl.assignment.credit import Credit
@@ -27,10 +25,8 @@ class HighEntropy(OnOutcome):
     standing = "official code (TRL); ours: the quantile of each rollout"
     needs = ("entropy",)
     cost = STUDENT
-    preserves_mass = False
     mass = "shrinks: a fifth of the tokens keep A_i, the others have 0"
 
-    @dataclass(frozen=True)
     class Options(OnOutcome.Options):
         share: float = option(0.2, above=0.0, at_most=1.0)
         """Share of the tokens that are kept; 1 is GRPO. Default: the paper's."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -12,7 +10,7 @@ from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.segments import every_turn
 from gear_rl.assignment.turns import Turns, returns_to_go
-from gear_rl.methods.base import Cost, Method, option, to_credit
+from gear_rl.methods.base import ANSWER_READINGS, Method, option, to_credit
 
 _STD = Std(population=True, added=0.0, inside=1e-8)  # of the later repository
 
@@ -34,11 +32,9 @@ class IGPO(Method):
     paper = "IGPO, arXiv 2510.14967"
     standing = "official code; the paper second-hand"
     needs = ("answer_logprob", "answer_logprob_start")
-    cost = Cost("k", 0, "one reading of the reference answer before the first turn and after every turn but the last")
-    preserves_mass = False
+    cost = ANSWER_READINGS
     mass = "not kept: returns of normalised turn rewards, in place of A_i"
 
-    @dataclass(frozen=True)
     class Options(Method.Options):
         gamma: float = option(1.0, at_least=0.0, at_most=1.0)
         """γ, the discount per turn. Default: IGPO's."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from torch import Tensor
 
 from gear_rl.assignment.rollouts import Rollouts
@@ -26,7 +24,6 @@ class LowProbability(Reweighting):
     needs = ("student_logprob",)
     cost = STUDENT
 
-    @dataclass(frozen=True)
     class Options(Reweighting.Options):
         alpha: float = option(2.0, at_least=0.0)
         """α of (7): how strongly surprise moves the weight; 0 is GRPO. Default: GEAR's."""

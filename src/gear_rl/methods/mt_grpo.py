@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -33,10 +31,8 @@ class MTGRPO(OnOutcome):
     paper = "MT-GRPO, arXiv 2505.11821"
     standing = "official code for one tool call, the paper second-hand; ours: the unbiased baseline"
     needs = ("turn_reward",)
-    preserves_mass = False
     mass = "not kept: the turns' advantages are added"
 
-    @dataclass(frozen=True)
     class Options(OnOutcome.Options):
         turn_weight: float = option(1.0, at_least=0.0)
         """What A_turn is multiplied with. Default: MT-GRPO's code."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -24,10 +22,11 @@ class OutcomeGrounded(Reweighting):
     influence was good: the sign of a token's advantage stays the outcome's.
     """
 
-    score: str
-    """The signal that holds the importance, at least 0."""
+    paper = "OAR, arXiv 2601.07408"
+    standing = "official code; ours: all action tokens are weighed"
+    needs: tuple[str, ...]
+    """One signal, which holds the importance, at least 0."""
 
-    @dataclass(frozen=True)
     class Options(Reweighting.Options):
         beta: float = option(1.0, at_least=0.0)
         """β: the most important token weighs 1 + β before rescaling. Default: OAR's README; ports of others use 2.0 and
@@ -42,7 +41,7 @@ class OutcomeGrounded(Reweighting):
 
     def raw_weights(self, rollouts: Rollouts, advantage: Tensor) -> tuple[Tensor, Segments]:
         o, actions = self.options, rollouts.actions
-        score = self.signal(rollouts, self.score).clamp(min=0).log1p()  # (B, L); below 0 is rounding
+        score = self.signal(rollouts, self.needs[0]).clamp(min=0).log1p()  # (B, L); below 0 is rounding
         lowest = score.masked_fill(~actions.valid, float("inf")).amin(1, keepdim=True)
         span = (score.amax(1, keepdim=True) - lowest).where(actions.counts[:, None] > 0, 0.0)  # (B, 1)
         s = ((score - lowest) / span.where(span > 0, 1.0)).where(actions.valid & (span > 0), 0.0)  # in [0, 1]
@@ -58,11 +57,8 @@ class OARP(OutcomeGrounded):
 
     name = "oar_p"
     summary = "More weight on tokens whose masking moves the final answer; one forward per token."
-    paper = "OAR, arXiv 2601.07408"
-    standing = "official code; ours: all action tokens are weighed"
     needs = ("saliency_mask",)
     cost = Cost("n", 0, "one forward per action token, with that token masked")
-    score = "saliency_mask"
 
 
 class OARG(OutcomeGrounded):
@@ -71,8 +67,5 @@ class OARG(OutcomeGrounded):
 
     name = "oar_g"
     summary = "More weight on tokens whose embedding the final answer is sensitive to; one backward pass."
-    paper = "OAR, arXiv 2601.07408"
-    standing = "official code; ours: all action tokens are weighed"
     needs = ("saliency_grad",)
     cost = Cost(2, 1, "a clean and a noisy forward, and one backward to the embeddings")
-    score = "saliency_grad"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.segments import every_token
@@ -24,10 +22,8 @@ class OPD(Method):
     hint = "own"
     cost = STUDENT_AND_TEACHER
     reads_outcomes = False
-    preserves_mass = False
     mass = "none of the outcome's: a token's advantage is the teacher's, within ±clip"
 
-    @dataclass(frozen=True)
     class Options(Method.Options):
         clip: float = option(2.0, above=0.0)
         """Largest advantage of a token, in nats, either way. Default: ours, of a small prototype."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -25,7 +23,6 @@ class Oracle(Reweighting):
     standing = "ours"
     needs = ("decision",)
 
-    @dataclass(frozen=True)
     class Options(Reweighting.Options):
         rho_min: float = option(0.05, above=0.0, at_most=1.0)
         """Raw weight of every other token; 1 is GRPO. Default: ours, GEAR's smallest raw weight."""

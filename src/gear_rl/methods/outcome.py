@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from torch import Tensor
 
 from gear_rl.assignment.baselines import group_advantages
@@ -12,7 +10,6 @@ from gear_rl.methods.base import Method, option
 
 
 class OnOutcome(Method):
-    @dataclass(frozen=True)
     class Options(Method.Options):
         scale_rewards: bool = option(True)
         """Divide by the group's standard deviation in (1). False: as Dr.GRPO. Without effect where an engine gives the

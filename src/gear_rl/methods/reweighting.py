@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from torch import Tensor
 
 from gear_rl.assignment.credit import Credit
@@ -17,7 +15,6 @@ from gear_rl.methods.outcome import OnOutcome
 class Reweighting(OnOutcome):
     """A rollout's advantage (1), spread by the raw weights ρ that a method gives, its mass preserved: (8), (9)."""
 
-    @dataclass(frozen=True)
     class Options(OnOutcome.Options):
         mix: float = option(1.0, at_least=0.0, at_most=1.0)
         """λ of (9): 0 is GRPO, 1 the full weights. To decay it over training, pass each step its own. Default: ours."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -36,10 +34,8 @@ class RLCSD(OnOutcome):
     hint: Hint = "sibling"
     schedule = Schedule(teacher="sync", teacher_every=10)
     cost = Cost(5, 0, "one forward of the teacher with a correct hint, and one with each of up to four wrong ones")
-    preserves_mass = False
     mass = "not kept: up to ±0.5 is added to each selected token, and both sets of tokens weigh alike"
 
-    @dataclass(frozen=True)
     class Options(OnOutcome.Options):
         tau: float = option(0.02, above=0.0)
         """τ: the residual saturates at a few of it. Default: RLCSD's configurations; its code has 0.03."""

@@ -9,8 +9,6 @@ SERL keeps w_t to tool calls.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -38,10 +36,8 @@ class RLSD(OnOutcome):
     hint: Hint = "own"
     schedule = Schedule(mix_steps=50, teacher="sync", teacher_every=10)
     cost = STUDENT_AND_TEACHER
-    preserves_mass = False
     mass = "not kept: each token between 1 − λ·clip and 1 + λ·clip of A_i (0.9 to 1.1)"
 
-    @dataclass(frozen=True)
     class Options(Reweighting.Options):
         mix: float = option(0.5, at_least=0.0, at_most=1.0)
         """λ: 0 is GRPO, 1 the full weights. Default: where RLSD starts; it falls to 0 over 50 steps (the paper; its
@@ -81,7 +77,6 @@ class SERL(RLSD):
     hint: Hint = "feedback"
     mass = "not kept: tokens of calls between 0.9 and 1.1 of A_i, all others exactly A_i"
 
-    @dataclass(frozen=True)
     class Options(RLSD.Options):
         mix: float = option(0.5, at_least=0.0, at_most=1.0)
         """λ: 0 is GRPO, 1 the full weights. Default: where SERL starts; it falls to 0 over 50 policy updates."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -34,10 +32,8 @@ class SCGRPO(OnOutcome):
     hint: Hint = "any_sibling"
     schedule = Schedule(teacher="live")
     cost = STUDENT_AND_TEACHER
-    preserves_mass = False
     mass = "shrinks: weights below 1, and 0.5 only at the 75th percentile"
 
-    @dataclass(frozen=True)
     class Options(OnOutcome.Options):
         percentile: float = option(0.75, at_least=0.0, at_most=1.0)
         """The level of D at which a weight is ½. Default: SC-GRPO's."""

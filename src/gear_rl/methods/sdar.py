@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.segments import every_token
@@ -28,10 +26,8 @@ class SDAR(OnOutcome):
     hint: Hint = "own"
     schedule = Schedule(teacher="live")
     cost = STUDENT_AND_TEACHER
-    preserves_mass = False
     mass = "grows: between 0 and c (0.01) is added to every token"
 
-    @dataclass(frozen=True)
     class Options(OnOutcome.Options):
         coefficient: float = option(0.01, at_least=0.0)
         """c: the largest push; 0 is GRPO. Default: the paper's; the code has 0.1."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict
+from typing import Any
 
 import torch
 
@@ -16,13 +17,23 @@ from gear_rl.methods.grpo import GRPO
 DISTILLING = Cost(1, 0, "one forward of the teacher; the student's pass is the loss's own")
 
 
+_LIMITS = ("top_k", "entry_clip", "token_cap", "importance_clip")
+
+
 class DistillationAlone(Method):
-    """No policy gradient: every advantage is 0, and all learning comes from `distillation`."""
+    """No policy gradient: every advantage is 0, and all learning comes from `distillation`, whose options are the method's:
+    `beta` and `coefficient`, and of the rest those it has; 0 leaves one out."""
 
     cost = DISTILLING
     reads_outcomes = False
-    preserves_mass = False
     mass = "none: advantages are 0, all learning is the loss's"
+
+    def __init__(self, /, **options: object) -> None:
+        super().__init__(**options)
+        given: dict[str, Any] = asdict(self.options)
+        limits = {name: given[name] or None for name in _LIMITS if name in given}  # 0 is none
+        beta = given["beta"]
+        self.distillation = Distillation(divergence_kind(beta), given["coefficient"], beta=beta, **limits)
 
     def assign(self, rollouts: Rollouts) -> Credit:
         weights = rollouts.actions.valid.to(rollouts.dtype)  # (B, L)
@@ -43,7 +54,6 @@ class OPSD(DistillationAlone):
     hint: Hint = "own"
     schedule = Schedule(teacher="base")
 
-    @dataclass(frozen=True)
     class Options(Method.Options):
         beta: float = option(0.0, at_least=0.0, at_most=1.0)
         """0: forward KL(q ‖ p); between 0 and 1: the Jensen–Shannon divergence with the teacher's share β; 1: KL(p ‖ q).
@@ -58,14 +68,6 @@ class OPSD(DistillationAlone):
         """What the loss is multiplied with. Default: OPSD's; it is the only loss."""
 
     options: Options
-
-    def __init__(self, /, **options: object) -> None:
-        super().__init__(**options)
-        o = self.options
-        self.distillation = Distillation(
-            divergence_kind(o.beta), o.coefficient, beta=o.beta, entry_clip=o.entry_clip or None,
-            token_cap=o.token_cap or None,
-        )  # fmt: skip
 
 
 class SDPO(DistillationAlone):
@@ -83,7 +85,6 @@ class SDPO(DistillationAlone):
     hint: Hint = "sibling_or_feedback"
     schedule = Schedule(teacher="ema", teacher_decay=0.05)
 
-    @dataclass(frozen=True)
     class Options(Method.Options):
         beta: float = option(0.5, at_least=0.0, at_most=1.0)
         """The source's α. 0: KL(q ‖ p); between: the Jensen–Shannon divergence with the teacher's share β; 1: KL(p ‖ q).
@@ -105,12 +106,7 @@ class SDPO(DistillationAlone):
 
     def __init__(self, /, **options: object) -> None:
         super().__init__(**options)
-        o = self.options
-        self.success_at = o.success if o.success_by == "reward" else None
-        self.distillation = Distillation(
-            divergence_kind(o.beta), o.coefficient, beta=o.beta, top_k=o.top_k or None,
-            importance_clip=o.importance_clip or None,
-        )  # fmt: skip
+        self.success_at = self.options.success if self.options.success_by == "reward" else None
 
 
 class SDPG(GRPO):
@@ -129,7 +125,6 @@ class SDPG(GRPO):
     cost = Cost(2, 0, "forwards of teacher and starting policy; the student's pass is the loss's own")
     mass = "kept in the policy gradient; two losses are added"
 
-    @dataclass(frozen=True)
     class Options(Method.Options):
         coefficient: float = option(0.001, at_least=0.0)
         """β, of KL(student ‖ teacher). Default: SDPG's scripts."""

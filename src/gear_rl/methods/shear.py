@@ -26,7 +26,6 @@ class SHEAR(OnOutcome):
     standing = "second-hand, two accounts"
     needs = ("span_distance",)
     cost = HIDDEN_STATES
-    preserves_mass = False
     mass = "shrinks: ω is typically about 0.7"
 
     def assign(self, rollouts: Rollouts) -> Credit:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -12,7 +10,7 @@ from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.segments import every_turn
 from gear_rl.assignment.turns import Turns, powers
-from gear_rl.methods.base import Cost, Method, option, to_credit
+from gear_rl.methods.base import ANSWER_READINGS, Method, option, to_credit
 
 
 class TRACE(Method):
@@ -32,11 +30,9 @@ class TRACE(Method):
     paper = "TRACE, arXiv 2607.13988"
     standing = "second-hand, two re-implementations; ours: where the window ends"
     needs = ("frozen_answer_logprob", "frozen_answer_logprob_start")
-    cost = Cost("k", 0, "one reading of the reference answer before the first turn and after every turn but the last")
-    preserves_mass = False
+    cost = ANSWER_READINGS
     mass = "not kept: a share of the turn's progress is added, and up to 0.4 A_i near the end"
 
-    @dataclass(frozen=True)
     class Options(Method.Options):
         turn_weight: float = option(0.2, at_least=0.0)
         """What r_k is multiplied with; 0 leaves the outcome alone. Default: TRACE's."""

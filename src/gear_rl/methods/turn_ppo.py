@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
 from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.segments import every_turn
 from gear_rl.assignment.turns import Turns, returns_to_go
-from gear_rl.methods.base import Cost, Method, option, to_credit
+from gear_rl.methods.base import Cost, option, to_credit
+from gear_rl.methods.turn_rewards import OnTurnRewards
 
 
-class TurnPPO(Method):
+class TurnPPO(OnTurnRewards):
     """Turn-PPO: every token has the advantage of its turn, by GAE over turns.
 
         δ_k = R_k + γ V_{k+1} − V_k          V after the last turn is 0
@@ -30,33 +29,21 @@ class TurnPPO(Method):
     standing = "second-hand"
     needs: tuple[str, ...] = ("values",)
     cost = Cost(1, 0, "one forward of a critic; training it is not counted")
-    preserves_mass = False
     mass = "another quantity: advantages against a critic, in place of A_i"
 
-    @dataclass(frozen=True)
-    class Options(Method.Options):
+    class Options(OnTurnRewards.Options):
         gamma: float = option(0.99, at_least=0.0, at_most=1.0)
         """γ, the discount per turn. Default: Turn-PPO's."""
         trace: float = option(0.9, at_least=0.0, at_most=1.0)
         """λ of GAE; 0 is one step, 1 the whole return. Default: Turn-PPO's."""
-        turn_rewards: bool = option(False)
-        """Add the turns' own rewards (signal "turn_reward"). Default: ours, for tasks whose turn rewards are part of the
-        outcome already."""
 
     options: Options
-
-    def __init__(self, /, **options: object) -> None:
-        super().__init__(**options)
-        if self.options.turn_rewards:
-            self.needs = (*self.needs, "turn_reward")
 
     def assign(self, rollouts: Rollouts) -> Credit:
         o, actions = self.options, rollouts.actions
         turns = Turns(actions)
         values = turns.at_first_tokens(self.signal(rollouts, "values"))  # (B, K)
-        rewards = torch.where(turns.last, rollouts.rewards.to(values.dtype)[:, None], 0.0)
-        if o.turn_rewards:
-            rewards = rewards + turns.at_last_tokens(self.signal(rollouts, "turn_reward"))
+        rewards = self.rewards_of(turns, rollouts)
         following = torch.cat([values[:, 1:], torch.zeros_like(values[:, :1])], dim=1)  # 0 where there is no such turn
         table = returns_to_go(rewards + o.gamma * following - values, o.gamma * o.trace)
         return to_credit(rollouts, turns.spread(table), actions.valid.to(table.dtype), every_turn(actions))

@@ -6,7 +6,7 @@ from math import ceil
 
 from gear_rl.planning.hardware import Rates
 from gear_rl.planning.setup import Setup
-from gear_rl.sampling.graph_decoding import ROOM
+from gear_rl.sampling.graph_decoding import SPARE
 
 TOKEN = 0.0035
 """Fitted to our own sampler: seconds of a token of all rollouts beside reading."""
@@ -46,7 +46,7 @@ def sampling_time(setup: Setup, parts: int = 1) -> float:
     rates = Rates.of(setup.gpu)
     read = setup.here * (setup.prompt + (setup.turns - 1) * setup.reply)
     prefill = 2 * setup.shape.body * read / rates.product
-    mean_length = setup.prompt + setup.response / 2 + ROOM / 2  # free columns are read too
+    mean_length = setup.prompt + setup.response / 2 + SPARE / 2  # free columns are read too
     cache = setup.here / parts * cache_bytes(setup) * mean_length
     token = TOKEN + (sampler_weights(setup) + cache) / (READ * rates.memory)
     return prefill + parts * setup.completion * token

@@ -2,13 +2,12 @@
 
 Line 1 is a header, `{"schema": "gear_rl.rollouts", "version": 1, "method": ..., ...}`; every later line is one rollout,
 in the order of training. Lists hold one entry per token of the completion. Floats keep six significant digits.
-The file only grows, line by line: a killed run leaves at most its last line torn, which `RecordWriter` drops.
+The file only grows, line by line: a killed run leaves at most its last line torn, which `gear_rl.records.writer` drops.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -16,11 +15,10 @@ from typing import Any, BinaryIO
 
 import torch
 
-from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.errors import GearError
-from gear_rl.files import LineFile
-from gear_rl.records.recorded import RecordedRollout, are_counts, checked, parse_line
+from gear_rl.files import parse_json
+from gear_rl.records.recorded import RecordedRollout, are_counts, checked
 from gear_rl.scoring.padding import padded
 
 SCHEMA, VERSION = "gear_rl.rollouts", 1
@@ -36,145 +34,19 @@ class Record:
     rollouts: list[RecordedRollout]
 
 
-# ---------------------------------------------------------------------------------------------------- writing
-class RecordWriter:
-    """Appends to the record at `path`. A new one starts with `header`.
-
-    An existing record is continued if its header is the same; a last line torn by a kill is dropped.
-    """
-
-    def __init__(self, path: str | Path, header: Mapping[str, Any]) -> None:
-        self.path = Path(path)
-        self._file = LineFile(self.path)
-        self._step, self._groups_of_step = -1, 0
-        try:
-            self._start_or_continue(_to_line({"schema": SCHEMA, "version": VERSION, **header}))
-        except BaseException:
-            self._file.close()
-            raise
-
-    def _start_or_continue(self, header: bytes) -> None:
-        """Truncates nothing before the header has shown that the file is ours."""
-        with open(self.path, "rb") as file:
-            first = file.readline(len(header))
-            if header.startswith(first) and not first.endswith(b"\n"):  # new, or killed within the header
-                self._file.truncate(0)
-                self._file.append(header)
-                return
-            file.seek(0)
-            found, wanted = _read_header(self.path, file), json.loads(header)
-        if found != wanted:
-            differing = sorted(key for key in {*found, *wanted} if found.get(key) != wanted.get(key))
-            raise GearError(f"{self.path} is the record of another run: its {', '.join(differing)} differ.")
-        self._file.drop_torn_line()
-
-    def write(
-        self,
-        *,
-        step: int,
-        rollouts: Rollouts,
-        credit: Credit,
-        prompts: Sequence[str],
-        hinted_prompts: Sequence[str | None] | None,
-        token_texts: Sequence[Sequence[str]],
-        successes: Sequence[bool | None] | None = None,
-    ) -> None:
-        """Append a batch of B rollouts. `token_texts[i]` has a text per token of completion i; what follows in the
-        (B, T) tensors is padding. All of it is written, or none."""
-        if step != self._step:
-            self._step, self._groups_of_step = step, 0
-        # An engine may sample several batches within one step, and number the groups of each from 0.
-        groups = [group + self._groups_of_step for group in rollouts.group_ids.tolist()]
-        if len(token_texts) != len(groups):
-            raise GearError(f"{len(groups)} rollouts, but token texts of {len(token_texts)}.")
-        lists = _as_lists(rollouts, credit)
-        lines = []
-        for i, texts in enumerate(token_texts):
-            n = len(texts)
-            mask = lists["action_mask"][i]
-            if any(mask[n:]):
-                raise GearError(f"rollout {i} has {n} token texts, but action tokens beyond position {n - 1}.")
-            signals = {
-                name: [_short(x) if sampled else None for x, sampled in zip(rows[i][:n], mask[:n], strict=True)]
-                for name, rows in lists["signals"].items()
-            }
-            line = RecordedRollout(
-                step=step,
-                group=groups[i],
-                reward=_short(float(rollouts.rewards[i])),
-                success=None if successes is None else successes[i],
-                group_advantage=None if rollouts.advantages is None else _short(float(rollouts.advantages[i])),
-                prompt=prompts[i],
-                hinted_prompt=None if hinted_prompts is None else hinted_prompts[i],
-                token_ids=lists["token_ids"][i][:n],
-                token_texts=list(texts),
-                action_mask=mask[:n],
-                turns=lists["turns"][i][:n],
-                signals=signals,
-                segments=lists["segments"][i][:n],
-                onsets=lists["onsets"][i][:n],
-                weights=[_short(x) for x in lists["weights"][i][:n]],
-                advantages=[_short(x) for x in lists["advantages"][i][:n]],
-            )
-            lines.append(_to_line(vars(line)))
-        self._file.append(b"".join(lines))
-        self._groups_of_step = max(groups) + 1
-
-    def truncate_after(self, step: int) -> None:
-        """Drop all rollouts of later steps, and a torn last line: the record as it stood when `step` was done.
-
-        One truncation, so a kill leaves the file either as it was or as it should be.
-        """
-        self._step, self._groups_of_step = -1, 0
-        with open(self.path, "rb") as file:
-            _read_header(self.path, file)
-            keep = file.tell()
-            for rollout in _read_lines(self.path, file, tolerate_torn_end=True):
-                if rollout["step"] > step:
-                    break
-                if rollout["step"] != self._step:
-                    self._step, self._groups_of_step = rollout["step"], 0
-                self._groups_of_step = max(self._groups_of_step, rollout["group"] + 1)
-                keep = file.tell()
-        self._file.truncate(keep)
-
-    def close(self) -> None:
-        self._file.close()
-
-    def __enter__(self) -> RecordWriter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+def is_record(path: Path) -> bool:
+    """Whether `path` is a record of gear_rl, of whatever version."""
+    if not path.is_file():
+        return False
+    with open(path, "rb") as file:
+        first = file.readline(LONGEST_LINE)
+    try:
+        header = parse_json(first, str(path))
+    except GearError:
+        return False
+    return isinstance(header, dict) and header.get("schema") == SCHEMA
 
 
-def _as_lists(rollouts: Rollouts, credit: Credit) -> dict[str, Any]:
-    """All (B, T) tensors as nested lists, one transfer each."""
-    if rollouts.token_ids is None:
-        raise GearError("a record needs the tokens themselves: Rollouts(token_ids=...).")
-    return {
-        "token_ids": rollouts.token_ids.tolist(),
-        "action_mask": rollouts.action_mask.long().tolist(),
-        "turns": rollouts.actions.unpack(rollouts.actions.turn_starts.cumsum(1)).tolist(),
-        "signals": {name: signal.tolist() for name, signal in rollouts.signals.items()},
-        "segments": credit.segments.tolist(),
-        "onsets": credit.onsets.long().tolist(),
-        "weights": credit.weights.tolist(),
-        "advantages": credit.advantages.tolist(),
-    }
-
-
-def _short(x: float) -> float:
-    """Six significant digits: float32 has little more, and the file is half as long."""
-    return float(f"{x:.6g}")
-
-
-def _to_line(content: Mapping[str, Any]) -> bytes:
-    # ASCII escapes, because model output may have lone surrogates and Unicode line ends. NaN is not JSON and raises.
-    return json.dumps(content, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"
-
-
-# ---------------------------------------------------------------------------------------------------- reading
 def read_record(path: str | Path) -> Record:
     """The record at `path`, checked line by line."""
     header, rollouts = open_record(path)
@@ -189,23 +61,23 @@ def open_record(path: str | Path) -> tuple[dict[str, Any], Iterator[RecordedRoll
     if not path.is_file():
         raise GearError(f"{path} is not a file; a record is one file, such as rollouts.jsonl of a run.")
     with open(path, "rb") as file:
-        return _read_header(path, file), _rollouts(path)
+        return read_header(path, file), _rollouts(path)
 
 
 def _rollouts(path: Path) -> Iterator[RecordedRollout]:
     with open(path, "rb") as file:
-        _read_header(path, file)
-        for number, content in enumerate(_read_lines(path, file), start=2):
+        read_header(path, file)
+        for number, content in enumerate(read_lines(path, file), start=2):
             yield checked(content, f"{path}, line {number}")
 
 
-def _read_header(path: Path, file: BinaryIO) -> dict[str, Any]:
+def read_header(path: Path, file: BinaryIO) -> dict[str, Any]:
     line = file.readline(LONGEST_LINE)
     if not line.strip():
         raise GearError(f"{path} is empty: not even a header.")
     try:
-        header = parse_line(line)
-    except ValueError:
+        header = parse_json(line, str(path), strict=True)
+    except GearError:
         header = None
     if not isinstance(header, dict) or header.get("schema") != SCHEMA:
         raise GearError(f"{path} is not a record of rollouts: its first line is not a {SCHEMA!r} header.")
@@ -215,7 +87,7 @@ def _read_header(path: Path, file: BinaryIO) -> dict[str, Any]:
     return header
 
 
-def _read_lines(path: Path, file: BinaryIO, tolerate_torn_end: bool = False) -> Iterator[dict[str, Any]]:
+def read_lines(path: Path, file: BinaryIO, tolerate_torn_end: bool = False) -> Iterator[dict[str, Any]]:
     """The JSON objects after the header; each has at least a step and a group."""
     number = 1
     while line := file.readline(LONGEST_LINE):
@@ -228,10 +100,7 @@ def _read_lines(path: Path, file: BinaryIO, tolerate_torn_end: bool = False) -> 
                 f"{where}: cut off after {len(line)} bytes, as a killed run leaves it. `gear train --resume` drops it; "
                 f"by hand, delete that line: the {number - 1} before it are whole."
             )
-        try:
-            content = parse_line(line)
-        except ValueError as error:
-            raise GearError(f"{where}: corrupt, not JSON ({error}).") from None
+        content = parse_json(line, where, strict=True)
         if not isinstance(content, dict) or not are_counts([content.get("step"), content.get("group")]):
             raise GearError(f"{where}: corrupt, no rollout with a step and a group.")
         yield content

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
@@ -40,18 +39,6 @@ class RecordedRollout:
     """1 at the first token of each adaptive segment, else 0."""
     weights: list[float]
     advantages: list[float]
-
-
-def parse_line(line: bytes) -> Any:
-    """Strict JSON: no NaN, no infinities. Every failure is a ValueError."""
-
-    def refuse(constant: str) -> None:
-        raise ValueError(f"{constant} is not a JSON number")
-
-    try:
-        return json.loads(line, parse_constant=refuse)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
 
 
 def checked(content: dict[str, Any], where: str) -> RecordedRollout:

@@ -68,7 +68,7 @@ def converse(endpoint: Endpoint, task: Task, job: Job, chat: dict[str, Any]) -> 
             transcript.cut_off = True
             break
         tokens += reply.tokens
-        text, message = task.own_words(reply.text), reply.message
+        text, message = task.as_completion(reply.text), reply.message
         if text != reply.text:  # in the history too: transformers serve drops text beside a call
             message = {"role": "assistant", "content": text}
         transcript.turns.append(text)

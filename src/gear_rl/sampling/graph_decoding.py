@@ -17,7 +17,7 @@ from gear_rl.errors import GearError
 from gear_rl.sampling.decoding import MOST_TOKENS, Decoder
 from gear_rl.scoring.sharded_weights import looks_sharded
 
-ROOM = 512
+SPARE = 512
 """Free columns of a new static cache."""
 ALIGNED = 64
 log = logging.getLogger("gear_rl")
@@ -78,9 +78,9 @@ class GraphDecoder(Decoder):
     `graphs` off: the same buffers without recording, which runs anywhere.
     """
 
-    def __init__(self, model: Any, graphs: bool = True, room: int = ROOM) -> None:
+    def __init__(self, model: Any, graphs: bool = True, spare: int = SPARE) -> None:
         super().__init__(model)
-        self.graphs, self.room = graphs, room
+        self.graphs, self.spare = graphs, spare
         self.place: _Buffers | None = None
         self.plain: bool | None = None
         """Whether to use the growing cache; None before the first token."""
@@ -98,7 +98,7 @@ class GraphDecoder(Decoder):
         why = None
         try:
             assert self.mask is not None
-            self.place = _Buffers(self.cache, self.mask, self.room)
+            self.place = _Buffers(self.cache, self.mask, self.spare)
             ours = self._read(ids)
         except Exception as error:
             why = (str(error).splitlines() or [type(error).__name__])[0]
@@ -121,7 +121,7 @@ class GraphDecoder(Decoder):
         assert place is not None
         width = max(map(len, ids))
         width = MOST_TOKENS if 1 < width < MOST_TOKENS else width
-        if place.end + width > place.capacity and place.squeeze(width, self.room):
+        if place.end + width > place.capacity and place.squeeze(width, self.spare):
             self._recorded.clear()
         tokens, alive = self._inputs(ids, width)
         positions = (place.lengths[:, None] + alive.cumsum(1) - 1).clamp(min=0)
@@ -181,7 +181,7 @@ class _Buffers:
 
     is_compileable = False
 
-    def __init__(self, cache: Any, mask: Tensor, room: int) -> None:
+    def __init__(self, cache: Any, mask: Tensor, spare: int) -> None:
         if any(layer.is_sliding or layer.keys.size(2) != mask.size(1) for layer in cache.layers):
             raise GearError("the model's cache drops what it has read (a sliding window)")
         self.keys = [layer.keys for layer in cache.layers]
@@ -193,7 +193,7 @@ class _Buffers:
         self.start = torch.zeros((), dtype=torch.long, device=mask.device)
         self.columns = self.start[None]
         """Columns of the tokens being read."""
-        self._grow(self.end + room)
+        self._grow(self.end + spare)
 
     @property
     def capacity(self) -> int:
@@ -215,17 +215,17 @@ class _Buffers:
         self.lengths += alive.sum(1)
         self.end += width
 
-    def squeeze(self, width: int, room: int) -> bool:
-        """Make room for `width` columns; whether the buffers had to move."""
+    def squeeze(self, width: int, spare: int) -> bool:
+        """Free `width` columns; whether the buffers had to move."""
         order = self.valid.int().argsort(dim=1, descending=True, stable=True)  # read tokens first, in their order
         self.end = int(self.lengths.max())
         for buffers in (self.keys, self.values):
             for buffer in buffers:
                 buffer.copy_(buffer.gather(2, order[:, None, :, None].expand_as(buffer)))
         self.valid.copy_(self.index < self.lengths[:, None])
-        if self.end + max(width, room // 4) <= self.capacity:
+        if self.end + max(width, spare // 4) <= self.capacity:
             return False
-        self._grow(self.end + width + room)
+        self._grow(self.end + width + spare)
         return True
 
     def keep(self, rows: list[int]) -> None:

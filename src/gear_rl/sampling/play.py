@@ -18,7 +18,7 @@ from torch import Tensor
 from gear_rl.chat.messages import Prompt
 from gear_rl.chat.templates import Replies, end_tokens, tokenized_prompts
 from gear_rl.errors import GearError
-from gear_rl.models import room_of
+from gear_rl.models import context_of
 from gear_rl.sampling.decoding import MOST_TOKENS
 from gear_rl.sampling.graph_decoding import decoder_for
 from gear_rl.tasks.base import Episode, Row, Task, Transcript, Verdict, tools_of, verdicts
@@ -102,11 +102,11 @@ def play(
     replies = replies or Replies(tokenizer, **(chat or {}))
     tools = [tools_of(task, row) for row in rows]
     opening = tokenized_prompts(tokenizer, prompts or [row["prompt"] for row in rows], tools, **(chat or {}))
-    room = room_of(model.config)
+    context = context_of(model.config)
     for row, ids in zip(rows, opening, strict=True):
-        if len(ids) >= room:
+        if len(ids) >= context:
             name = row.get("id", "a row")
-            raise GearError(f"{name}: its prompt of {len(ids)} tokens does not fit the model's context of {room}.")
+            raise GearError(f"{name}: its prompt of {len(ids)} tokens does not fit the model's context of {context}.")
     each: Sequence[random.Random | None] = rngs or [None] * len(rows)
     rollouts = [
         _Rollout(Played(ids), task.episode(row), rng) for ids, row, rng in zip(opening, rows, each, strict=True)
@@ -136,7 +136,7 @@ def play(
                 rollout.played.completion_ids += ids
                 rollout.played.action_mask += [0] * len(ids)
             for rollout in rollouts:
-                if not rollout.done and len(rollout.played.prompt_ids) + len(rollout.played.completion_ids) >= room:
+                if not rollout.done and len(rollout.played.prompt_ids) + len(rollout.played.completion_ids) >= context:
                     rollout.end(True, tokenizer)
             running = [rollout for rollout in rollouts if not rollout.done]
             if not running:

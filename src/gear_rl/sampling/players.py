@@ -95,8 +95,8 @@ class LocalPlayer:
         tools = [tools_of(task, job.row) for job in jobs]
         lengths = map(len, tokenized_prompts(self.tokenizer, [job.prompt for job in jobs], tools, **self.chat))
         # The length of a dialogue is unknown. Four full turns is a fair guess: too small a guess only halves the batch.
-        room = min(task.max_turns, 4) * task.max_turn_tokens
-        ordered = sorted(((n + room, i) for i, n in enumerate(lengths)), reverse=True)
+        completion = min(task.max_turns, 4) * task.max_turn_tokens
+        ordered = sorted(((n + completion, i) for i, n in enumerate(lengths)), reverse=True)
         replies = Replies(self.tokenizer, **self.chat)
         for how in dict.fromkeys((job.temperature, job.top_p) for job in jobs):
             left = [(size, jobs[i]) for size, i in ordered if (jobs[i].temperature, jobs[i].top_p) == how]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from gear_rl.errors import GearError
-from gear_rl.models import room_of
+from gear_rl.models import context_of
 from gear_rl.scoring.batching import FEWEST_TOKENS, padded_batches, token_budget
 from gear_rl.scoring.body import Ids
 from gear_rl.scoring.weights import Weights
@@ -75,7 +75,7 @@ def turn_starts(action_mask: Tensor) -> Tensor:
 
 
 def refuse_beyond_context(model: Any, rows: Ids, what: str) -> None:
-    limit = room_of(model.config)
+    limit = context_of(model.config)
     longest = max(map(len, rows), default=0)
     if longest > limit:
         raise GearError(f"{what}: {longest} tokens exceed the model's context of {limit}. Shorten the answer.")

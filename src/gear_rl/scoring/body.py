@@ -73,7 +73,7 @@ def has_dropout(model: nn.Module) -> bool:
 def plain_logprobs(
     model: Any, prompts: Ids, completions: Ids, action_mask: Tensor, temperature: float, every: bool = False
 ) -> Tensor:
-    """The naive twin of all that scoring does: one sequence at a time through the whole model, full logits. (B, T)
+    """The naive reference of all that scoring does: one sequence at a time through the whole model, full logits. (B, T)
 
     every: read empty completions too, so that processes with as many rollouts run as many passes.
     """

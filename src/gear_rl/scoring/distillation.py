@@ -1,6 +1,6 @@
 """Divergence of student and teacher as a *loss*: exact over the vocabulary, with gradients, in bounded memory.
 
-The formulas are in `gear_rl.scoring.distillation_formulas`; `plain_divergence` there is the naive twin. Logits exist for a
+The formulas are in `gear_rl.scoring.distillation_formulas`; `plain_divergence` there is the naive reference. Logits exist for a
 few rows at a time. The backward pass makes them again instead of keeping them: six products with the head where four would
 do, for a memory that does not grow with tokens × vocabulary.
 """

@@ -164,7 +164,7 @@ class Head:
 
 
 def _from_module(module: nn.Module, argument: str, gather: Callable[[Tensor], Tensor] | None = None) -> Head:
-    """Weight and bias of a linear module; wrappers that add to its output are refused by name."""
+    """Weight and bias of a linear module; wrappers that add to its output are unsupported, and named in the error."""
     kind = type(module).__name__
     if kind == "ModulesToSaveWrapper":  # PEFT, lm_head trained in full: exactly one plain module is active
         adapters = [a for a in module.active_adapters if a in module.modules_to_save]  # type: ignore[union-attr, operator]

@@ -93,7 +93,7 @@ def _attention(
 
 
 def _contexts(packed: Packed, k: Tensor, v: Tensor, layer: int) -> tuple[Tensor, Tensor]:
-    """Keys and values of all contexts, one after the other: (C, H', d) each. `layer`: layers are told apart by turn."""
+    """Keys and values of all contexts, one after the other: (C, H', d) each. `layer`: layers are identified by their order."""
     if packed.kept_keys:
         assert packed.kept is not None
         return packed.kept.keys_values[layer]

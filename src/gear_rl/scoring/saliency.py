@@ -6,7 +6,7 @@
 
 OAR-G reads the rollout up to where its answer begins, and the answer behind that; the noise is on the tokens of the
 completion that lead up to the answer. GRAIL's is read at the position that predicts the token. Standing: both as their
-official code; that OAR-G's noise is also on the environment's words, and drawn from the rollout's own tokens, is ours.
+official code; that OAR-G's noise is also on the environment's tokens, and drawn from the rollout's own tokens, is ours.
 """
 
 from __future__ import annotations

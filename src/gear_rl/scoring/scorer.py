@@ -243,6 +243,6 @@ class Scorer:
 
 
 def _each_once(*sides: Ids) -> list[Ids]:
-    """The same prompts, equal ones as one object: from here on they are told apart by identity."""
+    """The same prompts, equal ones as one object: from here on they are compared by identity."""
     known: dict[tuple[int, ...], list[int]] = {}
     return [[known.setdefault(tuple(prompt), prompt) for prompt in side] for side in sides]

@@ -1,4 +1,4 @@
-"""Parameters in shards: FSDP2 (torch's `fully_shard`) and DeepSpeed ZeRO-3. Any other kind is refused by name."""
+"""Parameters in shards: FSDP2 (torch's `fully_shard`) and DeepSpeed ZeRO-3. Any other kind is unsupported."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def hint_texts(
         texts = [text_of(given, row, i, "ground truth for its hint", method) for i, row in enumerate(sampled.rows)]
         return texts if kind == "own" or given is sources.wrong_hint else other_hints(texts)
     shown = siblings(sampled, success, kind == "any_sibling") if kind in SIBLINGS else [None] * len(sampled)
-    texts = ["" if j is None else _retold(sources, sampled, tokenizer, i, j) for i, j in enumerate(shown)]
+    texts = ["" if j is None else _rewritten(sources, sampled, tokenizer, i, j) for i, j in enumerate(shown)]
     if kind in ("feedback", "sibling_or_feedback"):
         feedback = feedback_of(sources, sampled) if feedback is None else feedback
         texts = [text or said or "" for text, said in zip(texts, feedback, strict=True)]
@@ -58,7 +58,7 @@ def wrong_hint_texts(
     """For each rollout what teachers that are to be wrong read, up to `MOST_WRONG` texts; none where there is nothing.
 
     The data's wrong hint where there is one. Else unsuccessful rollouts of the same group (`success` as in `hint_texts`; None:
-    a reward below its mean), never itself, the next ones in the batch; retold as a successful sibling is (RLCSD's form; CEPO
+    a reward below its mean), never itself, the next ones in the batch; rewritten as a successful sibling is (RLCSD's form; CEPO
     shows the wrong answer alone).
     """
     if sources.wrong_hint is not None:
@@ -69,12 +69,12 @@ def wrong_hint_texts(
     for i in range(len(sampled)):
         wrong = (below & (sampled.group_ids == sampled.group_ids[i])).nonzero()[:, 0].tolist()
         chosen = [j for j in wrong if j > i] + [j for j in wrong if j < i]
-        retold = (_retold(sources, sampled, tokenizer, i, j) for j in chosen[:MOST_WRONG])
-        texts.append([text for text in retold if text])
+        rewritten = (_rewritten(sources, sampled, tokenizer, i, j) for j in chosen[:MOST_WRONG])
+        texts.append([text for text in rewritten if text])
     return texts
 
 
-def _retold(sources: Sources, sampled: Sampled, tokenizer: Any, i: int, j: int) -> str:
+def _rewritten(sources: Sources, sampled: Sampled, tokenizer: Any, i: int, j: int) -> str:
     """Rollout j as a hint for rollout i: as the task tells it, or what the policy said."""
     text = sources.knowledge.sibling_hint(sampled, i, j)
     if text is None:
@@ -85,11 +85,11 @@ def _retold(sources: Sources, sampled: Sampled, tokenizer: Any, i: int, j: int) 
 
 def _final_states(sources: Sources, sampled: Sampled, tokenizer: Any) -> list[str]:
     """As the task tells it; else the environment's last message and the policy's last turn, in the order they were said."""
-    told = list(sources.knowledge.final_states(sampled))
-    if len(told) != len(sampled) or not all(text is None or isinstance(text, str) for text in told):
+    states = list(sources.knowledge.final_states(sampled))
+    if len(states) != len(sampled) or not all(text is None or isinstance(text, str) for text in states):
         raise GearError(f"final_states must give a text or None for each of {len(sampled)} rollouts.")
     texts = []
-    for i, (text, ids) in enumerate(zip(told, sampled.completion_ids, strict=True)):
+    for i, (text, ids) in enumerate(zip(states, sampled.completion_ids, strict=True)):
         if text is None:
             acted = sampled.action_mask[i, : len(ids)].tolist()
             runs = [list(run) for _, run in groupby(range(len(ids)), key=acted.__getitem__)]  # of one speaker each

@@ -9,7 +9,7 @@ from typing import Any
 from gear_rl.chat.hints import hinted_prompt
 from gear_rl.chat.messages import Prompt
 from gear_rl.errors import GearError
-from gear_rl.models import room_of
+from gear_rl.models import context_of
 from gear_rl.signals.hint_texts import feedback_of, hint_texts
 from gear_rl.signals.sampled import Ids, Sampled
 from gear_rl.signals.sources import Sources
@@ -43,7 +43,7 @@ class HintReader:
     ) -> None:
         self.success = success
         self.sources, self.tokenizer, self.tokenize, self.method = sources, tokenizer, tokenize, method
-        self.room = room_of(config)
+        self.context = context_of(config)
 
     def read(self, kind: str, sampled: Sampled) -> Hinted:
         """`kind`: see `hint_texts`. Longer than the model's context is an error that names the rollout."""
@@ -69,10 +69,10 @@ class HintReader:
         hinted = self.tokenize(asked, [sampled.rows[i] for i in of])
         for i, prompt in zip(of, hinted, strict=True):
             completion = sampled.completion_ids[i]
-            if len(prompt) + len(completion) > self.room:
+            if len(prompt) + len(completion) > self.context:
                 raise GearError(
                     f"rollout {i}: hinted prompt ({len(prompt)} tokens) and completion ({len(completion)}) exceed the "
-                    f"model's context of {self.room}. Shorten the hint."
+                    f"model's context of {self.context}. Shorten the hint."
                 )
         return hinted
 

@@ -16,7 +16,7 @@
     category    text; evaluation reports by it
     tools       JSON text of this row's tool schemas, where they differ from row to row; else `Task.tools` holds for all
 
-Rows pass through Arrow on their way into training: all rows have the same keys, and anything nested (tools, gold calls, a
+Rows pass through Arrow on their way into training: all rows have the same keys, and anything nested (tools, reference calls, a
 database) goes in as JSON text.
 
 **Which method to write.** A task of one turn derives from `SingleTurn` and writes `rows` and `judge(row, completion)`.
@@ -114,7 +114,7 @@ class Transcript:
     """What one rollout said, however it was sampled: locally, through an endpoint, or from a script."""
 
     completion: str
-    """All that follows the prompt, the environment's words included; special tokens kept where there were any."""
+    """All that follows the prompt, the environment's text included; special tokens kept where there were any."""
     turns: list[str]
     """The policy's own turns, end marks cut off."""
     episode: Episode | None = None
@@ -139,7 +139,7 @@ class Task(ABC):
     unpassable: ClassVar[dict[str, str]] = {}
     """Ids of problems that not even their reference answer passes, and why. They stay in, as in the benchmark; `--check` lists
     them, and asks that they do fail."""
-    mended: ClassVar[dict[str, str]] = {}
+    corrected: ClassVar[dict[str, str]] = {}
     """Ids of problems whose published reference answer contradicts its own problem, and how; `reference` gives a right one."""
     max_turns: int = 1
     """Turns of the policy in one episode, at most."""
@@ -159,7 +159,7 @@ class Task(ABC):
     @abstractmethod
     def rows(self, split: str, count: int | None, seed: int = 0) -> list[Row]:
         """`count` problems of a split; the same arguments always give the same rows. None: the whole set (a task that
-        generates its problems says how many that is). "train" is shuffled by `seed` and goes round again, shuffled anew,
+        generates its problems says how many that is). "train" is shuffled by `seed` and goes round again, shuffled again,
         when `count` exceeds the set; any other split gives each problem at most once. `choose` does just that."""
 
     @abstractmethod
@@ -167,14 +167,14 @@ class Task(ABC):
         """A fresh world for one rollout of `row`."""
 
     def judge(self, row: Row, completion: str) -> Verdict:
-        """The verdict on a whole completion, environment's words included, special tokens kept."""
+        """The verdict on a whole completion, environment's text included, special tokens kept."""
         raise GearError(f"task {type(self).__name__} has no `judge`: write it, or `verdict`.")
 
     def verdict(self, row: Row, transcript: Transcript) -> Verdict:
         """The verdict on a finished rollout: what evaluation and training call."""
         return self.judge(row, transcript.completion)
 
-    def own_words(self, turn: str) -> str:
+    def as_completion(self, turn: str) -> str:
         """An endpoint's turn as the model itself wrote it, for tasks whose calls are not written <tool_call>…</tool_call>:
         servers that know a model's calls set them apart, and ours come back in that form. Unchanged: nothing to restore."""
         return turn
@@ -240,7 +240,7 @@ def replay(task: Task, row: Row, said: str | Sequence[str]) -> Verdict:
 def verdicts(task: Task, rows: Sequence[Row], transcripts: Sequence[Transcript]) -> list[Verdict]:
     """The verdict on each rollout, several at once where the task's judge allows it."""
     if task.concurrent_verdicts == 1:
-        return [_checked(task, task.verdict(row, told)) for row, told in zip(rows, transcripts, strict=True)]
+        return [_checked(task, task.verdict(row, transcript)) for row, transcript in zip(rows, transcripts, strict=True)]
     with ThreadPoolExecutor(task.concurrent_verdicts) as threads:
         return [_checked(task, verdict) for verdict in threads.map(task.verdict, rows, transcripts)]
 

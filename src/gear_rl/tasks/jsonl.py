@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -30,9 +29,11 @@ class Jsonl(SingleTurn):
     hint_forms: ClassVar[tuple[str, ...]] = ()
 
     path: str
+    """The file, one problem a line; `--task problems.jsonl` sets it."""
     prompt_column: str = "prompt"
     """Text, or a list of messages."""
     answer_column: str = "answer"
+    """The reference answer."""
     hint_column: str | None = None
     """What the teacher reads; None: the answer."""
     judged_by: str = option("exact", choices=JUDGES)
@@ -44,7 +45,7 @@ class Jsonl(SingleTurn):
     def __post_init__(self) -> None:
         check_instance(self, self.name, "task")
         self.hint_template = DEFAULT_TEMPLATE
-        self.judge_process = Judge("math", min(4, os.cpu_count() or 1)) if self.judged_by == "math" else None
+        self.judge_process = Judge("math") if self.judged_by == "math" else None
         files = {"train": self.path, **({"test": self.test} if self.test else {})}
         self._rows = {split: self._read(Path(file)) for split, file in files.items()}
         if self.test is None:
@@ -65,6 +66,11 @@ class Jsonl(SingleTurn):
         return rows
 
     def _row(self, record: Record, id: str) -> Row:
+        for name in ("prompt_column", "answer_column", "hint_column"):
+            column = getattr(self, name)
+            if column is not None and column not in record.values:
+                there = ", ".join(map(str, record.values)) or "nothing"
+                raise record.fail(f"no {column!r}; it has {there}. Name the column: --set task.{name}=NAME")
         prompt, answer = _messages(record, self.prompt_column), record.text(self.answer_column).strip()
         if self.judged_by == "number" and plain_number(answer) is None:
             raise record.fail(

@@ -6,7 +6,6 @@ The verifiers run in a process of their own (`workers`): several evaluate expres
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -26,8 +25,8 @@ DEFAULT_COUNT = 500
 PORTION = 50
 """Problems asked for at once, within `MAKING_SECONDS`: the slowest generators take a second each."""
 MAKING_SECONDS = 300.0
-NO_GOLD = {"composite", "boxnet", "rush_hour"}
-"""Generators without a gold answer; the first only mixes others."""
+NO_REFERENCE = {"composite", "boxnet", "rush_hour"}
+"""Generators without a reference answer; the first only mixes others."""
 UNSOUND = {"game_of_life_halting"}
 """Generators whose own verifier gives full marks to almost any text. A policy would find that out, so `all` leaves them out."""
 LONGEST_ANSWER = 20_000
@@ -54,16 +53,17 @@ class ReasoningGym(SingleTurn):
     config: dict = field(default_factory=dict)
     """The generator's own settings: --set task.config.min_terms=3."""
     instruction: str = INSTRUCTION
+    """Follows every problem."""
     max_turn_tokens: int = option(1024, at_least=1)
-    judges: int = option(min(4, os.cpu_count() or 1), at_least=1)
-    """Processes that judge answers."""
+    judges: int | None = option(None, at_least=1)
+    """Processes that judge answers. None: one for each core, at most 4."""
 
     def __post_init__(self) -> None:
         check_instance(self, self.name, "task")
         self.judge_process = Judge("reasoning_gym", self.judges)
         from reasoning_gym.factory import DATASETS
 
-        chosen = sorted(set(DATASETS) - NO_GOLD - UNSOUND) if self.dataset == "all" else self.dataset.split(",")
+        chosen = sorted(set(DATASETS) - NO_REFERENCE - UNSOUND) if self.dataset == "all" else self.dataset.split(",")
         self.datasets = [name.strip() for name in chosen if name.strip()]
         if not self.datasets:
             raise GearError("reasoning_gym: name a generator, --set task.dataset=leg_counting, or all.")
@@ -73,7 +73,7 @@ class ReasoningGym(SingleTurn):
         if self.config and len(self.datasets) > 1:
             raise GearError("reasoning_gym: config goes with one generator; it cannot be shared by several.")
         self._config = json.dumps(self.config, sort_keys=True)
-        self.hint_template, self.concurrent_verdicts = DEFAULT_TEMPLATE, self.judges
+        self.hint_template, self.concurrent_verdicts = DEFAULT_TEMPLATE, self.judge_process.processes
 
     def rows(self, split: str, count: int | None, seed: int = 0) -> list[Row]:
         if split not in self.splits:

@@ -6,18 +6,19 @@ Every record remembers the file and line it stands in, so that a malformed one c
 from __future__ import annotations
 
 import gzip
-import json
 import logging
 import sys
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 from gear_rl.errors import GearError
+from gear_rl.files import json_lines, parse_json
 
 LONGEST_LINE = 2**24
-"""Characters. A longer line is no record of a problem."""
+"""Bytes. A longer line is no record of a problem."""
 
 
 @dataclass(frozen=True)
@@ -123,43 +124,25 @@ def read_records(path: Path) -> Iterator[Record]:
         return (Record(f"{path}, row {i}", row) for i, row in enumerate(rows))
     if path.name.endswith(".json"):
         return _read_list(path)
-    return _read_lines(path)
+    return read_lines(path)
 
 
 def _read_list(path: Path) -> Iterator[Record]:
-    try:
-        rows = json.loads(path.read_text(encoding="utf-8-sig"))
-    except json.JSONDecodeError as error:
-        raise GearError(f"{path}, line {error.lineno}: not JSON, {error.msg}.") from None
-    except (UnicodeDecodeError, RecursionError) as error:
-        raise GearError(f"{path}: not JSON, {error}.") from None
+    rows = parse_json(path.read_bytes(), str(path))
     if not isinstance(rows, list):
         raise GearError(f"{path}: must hold a list of objects.")
     for i, row in enumerate(rows):
         yield _record(f"{path}, item {i}", row)
 
 
-def _read_lines(path: Path) -> Iterator[Record]:
-    number = 0
-    with gzip.open(path, "rt", encoding="utf-8") if path.name.endswith(".gz") else open(path, encoding="utf-8") as file:
+def read_lines(path: Path) -> Iterator[Record]:
+    """A file of one JSON object a line, whatever its ending; blank lines are skipped."""
+    with gzip.open(path) if path.name.endswith(".gz") else open(path, "rb") as file:
         try:
-            while line := file.readline(LONGEST_LINE + 1):
-                number += 1
-                if len(line) > LONGEST_LINE:
-                    raise GearError(f"{path}, line {number}: longer than {LONGEST_LINE} characters.")
-                if line.strip():
-                    yield _record(f"{path}, line {number}", _parsed(path, number, line))
-        except (UnicodeDecodeError, EOFError, gzip.BadGzipFile) as error:
-            raise GearError(f"{path}, after line {number}: cannot be read: {error}.") from None
-
-
-def _parsed(path: Path, number: int, line: str) -> Any:
-    try:
-        return json.loads(line)
-    except json.JSONDecodeError as error:
-        raise GearError(f"{path}, line {number}: not JSON, {error.msg} at column {error.colno}.") from None
-    except (ValueError, RecursionError) as error:
-        raise GearError(f"{path}, line {number}: not JSON, {error}.") from None
+            for where, row in json_lines(cast(BinaryIO, file), path, LONGEST_LINE):
+                yield _record(where, row)
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise GearError(f"{path}: cannot be read: {error}.") from None
 
 
 def _record(where: str, row: Any) -> Record:

@@ -6,13 +6,14 @@ Every error names the file (and line) it is about, and where the data comes from
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from gear_rl.errors import GearError
+from gear_rl.files import parse_json
 from gear_rl.tasks.base import Row, choose
+from gear_rl.tasks.sources import read_lines
 
 
 def data_folder(task: str, data: str | None, needs: Sequence[str], get_it: str, inside: Sequence[str] = ()) -> Path:
@@ -35,22 +36,14 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
-def read_lines(path: Path, required: Sequence[str]) -> list[dict[str, Any]]:
+def read_rows(path: Path, required: Sequence[str]) -> list[dict[str, Any]]:
     """A file of one JSON object a line, each with the `required` keys. Blank lines are skipped."""
     found = []
-    for number, line in enumerate(read_text(path).splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise GearError(f"{path}, line {number}: not JSON ({error}).") from None
-        if not isinstance(value, dict):
-            raise GearError(f"{path}, line {number}: expected an object, got {type(value).__name__}.")
+    for record in read_lines(path):
         for key in required:
-            if key not in value:
-                raise GearError(f"{path}, line {number}: the row has no {key!r}; it has {', '.join(sorted(value))}.")
-        found.append(value)
+            if key not in record.values:
+                raise record.fail(f"the row has no {key!r}; it has {', '.join(sorted(record.values))}")
+        found.append(record.values)
     if not found:
         raise GearError(f"{path} holds no rows.")
     return found
@@ -58,12 +51,7 @@ def read_lines(path: Path, required: Sequence[str]) -> list[dict[str, Any]]:
 
 def read_document(path: Path, kind: type) -> Any:
     """A file that is one JSON value of the given type."""
-    try:
-        value = json.loads(read_text(path))
-    except json.JSONDecodeError as error:
-        raise GearError(f"{path}, line {error.lineno}: not JSON ({error.msg}).") from None
-    except (ValueError, RecursionError) as error:
-        raise GearError(f"{path}: not JSON ({error}).") from None
+    value = parse_json(read_text(path), str(path))
     if not isinstance(value, kind):
         raise GearError(f"{path}: expected a JSON {kind.__name__}, got {type(value).__name__}.")
     return value

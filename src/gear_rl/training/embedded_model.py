@@ -52,7 +52,7 @@ def _knowledge() -> np.ndarray:
 
 
 _KNOWLEDGE = _knowledge()
-_GOLD = np.array([[world.TOOLS.index(world.HANDBOOK[p, f]) for f in world.FAULTS] for p in world.PARTS])
+_REFERENCE = np.array([[world.TOOLS.index(world.HANDBOOK[p, f]) for f in world.FAULTS] for p in world.PARTS])
 
 
 def transcripts(rng: np.random.Generator, rows: int, steps: int, hinted: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -61,7 +61,7 @@ def transcripts(rng: np.random.Generator, rows: int, steps: int, hinted: bool) -
     gauge = rng.integers(32, size=rows)
     part, fault = rng.integers(16, size=(2, rows, steps))
     if hinted:
-        hint = np.where(rng.random(rows)[:, None] < 1 / 3, rng.integers(8, size=(rows, steps)), _GOLD[part, fault])
+        hint = np.where(rng.random(rows)[:, None] < 1 / 3, rng.integers(8, size=(rows, steps)), _REFERENCE[part, fault])
         tool = hint
     else:
         tool = (rng.random((rows, steps, 1)) > _KNOWLEDGE[part, fault].cumsum(-1)).sum(-1).clip(0, 7)

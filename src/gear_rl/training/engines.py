@@ -15,7 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from gear_rl import plugins
 from gear_rl.errors import GearError, unknown_name
-from gear_rl.records.record import RecordWriter
+from gear_rl.records.writer import RecordWriter
 from gear_rl.tasks import Task
 from gear_rl.training.config import TrainConfig
 from gear_rl.training.progress import Progress

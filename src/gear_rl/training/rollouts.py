@@ -10,7 +10,7 @@ from gear_rl.chat.messages import Prompt
 from gear_rl.chat.templates import Replies, tokenized_prompts
 from gear_rl.engines.record import write_scored
 from gear_rl.engines.step import Scored
-from gear_rl.records.record import RecordWriter
+from gear_rl.records.writer import RecordWriter
 from gear_rl.sampling.play import judge_all, play
 from gear_rl.sampling.sampler import Sampler
 from gear_rl.signals.sampled import Ids

@@ -16,7 +16,7 @@ from gear_rl.engines.refusals import refuse_small_dataset
 from gear_rl.errors import GearError, unknown_name
 from gear_rl.files import write_json
 from gear_rl.methods import method
-from gear_rl.models import choose_device, load_model
+from gear_rl.models import choose_device, load_model, model_for
 from gear_rl.signals import from_verdicts
 from gear_rl.signals.sources import as_text
 from gear_rl.tasks import Task, make_task
@@ -34,9 +34,7 @@ def prepare(config: TrainConfig, processes: int = 1) -> tuple[Task, str]:
     rollouts_here(config.train, processes)
     task = make_task(config.task, **config.task_options)
     chosen = method(config.credit, **config.credit_options)
-    model = config.model or task.default_model()
-    if model is None:
-        raise GearError(f"task {config.task!r} brings no model of its own: give one with --model.")
+    model = model_for(config.task, config.model, task.default_model())
     if chosen.hint == "other" and config.train.prompts < 2:
         raise GearError(f"{config.credit} needs at least two prompts a step (train.prompts).")
     find_engine(config.train.engine)
@@ -72,7 +70,7 @@ def run(
 ) -> int:
     """Train, or resume training. `say` shows what happens. Returns the exit code."""
     from gear_rl.evaluation.evaluate import evaluate_model
-    from gear_rl.records.record import RecordWriter
+    from gear_rl.records.writer import RecordWriter
     from gear_rl.sampling.sampler import Sampler
     from gear_rl.training.engines import ParallelTrainer, find_engine
 

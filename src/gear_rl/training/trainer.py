@@ -12,10 +12,11 @@ import torch
 from datasets import Dataset
 from transformers import PrinterCallback
 
+from gear_rl.engines import TRAINER_SETTINGS
 from gear_rl.engines.ranks import Alone, Ranks
 from gear_rl.engines.trl import CreditGRPOTrainer, GRPOConfig
 from gear_rl.methods import method
-from gear_rl.records.record import RecordWriter
+from gear_rl.records.writer import RecordWriter
 from gear_rl.signals.from_verdicts import VerdictKnowledge
 from gear_rl.tasks import Task
 from gear_rl.training.config import TrainConfig
@@ -62,15 +63,12 @@ def build_trainer(
         seed=config.seed,
         use_cpu=on_cpu,
         bf16=options.precision == "bfloat16",
-        gradient_checkpointing=False,
         save_strategy="steps",
         save_steps=options.checkpoint_every,
         save_total_limit=2,  # the one being written, and the one to fall back to
-        logging_steps=1,
         logging_strategy="steps",
         report_to=options.report_to,
-        disable_tqdm=True,
-        dataloader_pin_memory=False,
+        **TRAINER_SETTINGS,
     )
 
     chosen = method(config.credit, **config.credit_options)

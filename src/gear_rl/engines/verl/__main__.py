@@ -1,6 +1,6 @@
 """`python -m gear_rl.engines.verl OVERRIDES…`: verl's own `main_ppo`, with all checks before Ray starts.
 
-What a user can mend is one line and exit code 2: another version of verl, an unknown option, an unsupported method, a
+What a user can fix is one line and exit code 2: another version of verl, an unknown option, an unsupported method, a
 hint column that is not there, a Ray cluster that does not answer.
 """
 

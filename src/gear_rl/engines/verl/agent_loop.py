@@ -49,11 +49,11 @@ class TaskLoop(AgentLoopBase):
         limit, logprobs, versions = self.rollout_config.response_length, list[float](), list[Any]()
         request = uuid4().hex  # one for all turns: a server may keep their prefix
         while True:
-            room = limit - len(played.completion_ids)
+            left = limit - len(played.completion_ids)
             said = await self.server_manager.generate(
                 request_id=request,
                 prompt_ids=played.prompt_ids + played.completion_ids,
-                sampling_params={**sampling_params, "max_tokens": min(task.max_turn_tokens, room)},
+                sampling_params={**sampling_params, "max_tokens": min(task.max_turn_tokens, left)},
             )
             if not said.token_ids:
                 raise GearError("the rollout server returned no token.")
@@ -69,13 +69,13 @@ class TaskLoop(AgentLoopBase):
             reply = await self._apart(played.episode.reply, played.turns[-1])  # type: ignore[union-attr]
             if reply is None or len(played.turns) >= task.max_turns:
                 break
-            words = self.replies.ids(reply)
-            if len(played.completion_ids) + len(words) >= limit:
+            reply_ids = self.replies.ids(reply)
+            if len(played.completion_ids) + len(reply_ids) >= limit:
                 played.cut_off = True
                 break
-            played.completion_ids += words
-            played.action_mask += [0] * len(words)
-            logprobs += [0.0] * len(words)
+            played.completion_ids += reply_ids
+            played.action_mask += [0] * len(reply_ids)
+            logprobs += [0.0] * len(reply_ids)
         (verdict,) = await self._apart(judge_all, tokenizer, task, [row], [played])
         return AgentLoopOutput(
             prompt_ids=played.prompt_ids,

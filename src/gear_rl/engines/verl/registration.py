@@ -1,4 +1,4 @@
-"""What verl is told about us, once per process."""
+"""Registers our parts with verl, once per process."""
 
 from __future__ import annotations
 

@@ -82,20 +82,20 @@ def check_lengths(
     hint: str,
     template: str,
     tokenize: Tokenize,
-    room: int,
+    context: int,
     longest_prompt: int,
     response: int,
 ) -> None:
-    """Each hinted prompt with the longest completion fits the workers' context of `room` tokens. rows: (row, prompt) pairs.
+    """Each hinted prompt with the longest completion fits the workers' context of `context` tokens. rows: (row, prompt) pairs.
 
     A token is at least a byte of text, so only rows whose hint could be too long are tokenised."""
     for i, (row, prompt) in enumerate(rows):
         text = as_text(value_at(row, hint))
-        if longest_prompt + response + len(f"{template}{text}".encode()) <= room:
+        if longest_prompt + response + len(f"{template}{text}".encode()) <= context:
             continue
         length = len(tokenize([hinted_prompt(prompt, text, template)], [row])[0])
-        if length + response > room:
+        if length + response > context:
             raise GearError(
                 f"row {i}: its hinted prompt has {length} tokens, and data.max_response_length is {response}: more than the "
-                f"workers' context of {room}. Shorten the hint, or the responses."
+                f"workers' context of {context}. Shorten the hint, or the responses."
             )

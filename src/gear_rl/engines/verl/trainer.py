@@ -26,8 +26,8 @@ from gear_rl.engines.verl.rows import check_data, check_lengths, task_row, value
 from gear_rl.engines.verl.settings import Settings
 from gear_rl.errors import GearError
 from gear_rl.methods.base import SIBLINGS
-from gear_rl.models import room_of
-from gear_rl.records.record import RecordWriter
+from gear_rl.models import context_of
+from gear_rl.records.writer import RecordWriter
 from gear_rl.scoring.scorer import ON_REQUEST, SIGNALS
 from gear_rl.signals.from_verdicts import VerdictKnowledge
 from gear_rl.signals.providers import compares_group
@@ -74,7 +74,7 @@ class CreditTrainer(PPOTrainerSync):
             prompt = self.train_dataset.prompt_key
             pairs = (self._row_of({**line, "raw_prompt": line[prompt]}) for line in dataset)
             longest = data.max_prompt_length, data.max_response_length
-            check_lengths(pairs, hint, sources.hint_template, tokenize, room_of(model), *longest)
+            check_lengths(pairs, hint, sources.hint_template, tokenize, context_of(model), *longest)
         reader = make_reader(model, self.teacher, self.tokenizer, sources, tokenize, self.method)
         self.credit_step = CreditStep(self.method, reader, mix_steps=settings.mix_steps, recorder=self._record)
 

@@ -57,7 +57,7 @@ function matrix(group, numbers) {
     const same = sameTokens(facts, group.rollouts[i][runs[0]]);
     const node = card(facts, r, same ? i : `${i}-${r}`);
     node.prepend(el("div", { class: "narrow-name" }, runKey(r), visible(index.runs[r].name)));
-    if (!same) node.prepend(el("p", { class: "missing" }, "sampled anew in this run: other tokens, so not aligned"));
+    if (!same) node.prepend(el("p", { class: "missing" }, "sampled again in this run: other tokens, so not aligned"));
     return node;
   }));
   return el("div", { class: "matrix", vars: { "--runs": runs.length } }, head, cells);

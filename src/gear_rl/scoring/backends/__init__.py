@@ -47,7 +47,7 @@ def choose_streaming(problem: Problem, backend: str) -> tuple[ModuleType, str | 
     """As `choose`, for callers that need the streaming state: the module instead of its name."""
     name, reason = choose(problem, backend)
     if name == "naive":
-        raise GearError("the naive twin keeps no partial states to merge: use backend='auto', 'chunked' or 'fused'.")
+        raise GearError("the naive reference keeps no partial states to merge: use backend='auto', 'chunked' or 'fused'.")
     return _STREAMING[name], reason
 
 

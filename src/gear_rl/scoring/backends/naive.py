@@ -1,4 +1,4 @@
-"""The naive twin: all logits in memory, log-softmax, the definitions written out. The others are proven against it."""
+"""The naive reference: all logits in memory, log-softmax, the definitions written out. The others are proven against it."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Problem:
     vocabulary split over ranks such an id belongs to another rank."""
     temperature: float
     workspace: int
-    """bytes a backend may take beyond inputs and outputs; the naive twin does not obey it"""
+    """bytes a backend may take beyond inputs and outputs; the naive reference does not obey it"""
     extra: tuple[str, ...] = ()
 
     @property

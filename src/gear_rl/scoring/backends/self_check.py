@@ -1,4 +1,4 @@
-"""The proof that `gear doctor` prints: the backend chosen on a device against the naive twin."""
+"""The proof that `gear doctor` prints: the backend chosen on a device against the naive reference."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SelfCheck:
     fallback: str | None
     """why the fused kernel is not used, or None"""
     max_errors: dict[str, float]
-    """largest absolute difference from the naive twin per number, in nats"""
+    """largest absolute difference from the naive reference per number, in nats"""
     limit: float = 2e-4
 
     @property
@@ -29,7 +29,7 @@ class SelfCheck:
 
 
 def self_check(device: torch.device | str = "cpu", dtype: torch.dtype | None = None) -> SelfCheck:
-    """Runs the backend that "auto" chooses on `device` and the naive twin on the same random inputs."""
+    """Runs the backend that "auto" chooses on `device` and the naive reference on the same random inputs."""
     device = torch.device(device)
     dtype = dtype or (torch.float32 if device.type == "cpu" else torch.bfloat16)
     draw = torch.Generator().manual_seed(0)

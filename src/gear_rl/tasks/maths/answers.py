@@ -6,7 +6,7 @@ import re
 from decimal import Decimal, InvalidOperation
 
 LONGEST_ANSWER = 1000
-"""Characters. No gold answer is longer than 300; what is longer is not an answer."""
+"""Characters. No reference answer is longer than 300; what is longer is not an answer."""
 SEARCHED = 1000
 """How much of the end of a text is searched for an answer that was not set apart."""
 _BOX_SIGNS = re.compile(r"(?P<box>\\(?:boxed|fbox)\s*\{)|\\(?:boxed|fbox)\s*(?P<bare>[^\s{}$\\]+)|\\.|[{}]", re.DOTALL)
@@ -63,9 +63,9 @@ def last_number(text: str) -> Decimal | None:
     return plain_number(found[-1]) if found else None
 
 
-def same_text(gold: str, answer: str) -> bool:
+def same_text(reference: str, answer: str) -> bool:
     """The same characters, but for spacing and the size of brackets and fractions."""
-    return _bare(gold) == _bare(answer)
+    return _bare(reference) == _bare(answer)
 
 
 def _bare(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Whether an answer is the gold answer: what can be seen at once here, the rest by math-verify in its process."""
+"""Whether an answer is the reference answer: what can be seen at once here, the rest by math-verify in its process."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from gear_rl.tasks.maths.answers import LONGEST_ANSWER, SEARCHED, plain_number, 
 from gear_rl.tasks.workers.judging import Judge
 
 
-def is_right(judge: Judge, gold: str, answer: str, boxed: bool, tolerance: float = 0.0) -> bool:
+def is_right(judge: Judge, reference: str, answer: str, boxed: bool, tolerance: float = 0.0) -> bool:
     """`boxed`: `answer` was set apart; else the end of it is searched. `tolerance`: how far a number may be off."""
     if not boxed:
-        return bool(answer.strip()) and judge.score(gold=gold, answer=answer[-SEARCHED:], boxed=False) == 1.0
+        return bool(answer.strip()) and judge.score(reference=reference, answer=answer[-SEARCHED:], boxed=False) == 1.0
     if not answer or len(answer) > LONGEST_ANSWER:
         return False
-    if same_text(gold, answer):
+    if same_text(reference, answer):
         return True
-    wanted, given = plain_number(gold), plain_number(answer)
+    wanted, given = plain_number(reference), plain_number(answer)
     if wanted is not None and given is not None:
         if abs(wanted - given) <= tolerance:
             return True
         if wanted == int(wanted) and given == int(given):
             return False  # two whole numbers: nothing is left to compute
-    return judge.score(gold=gold, answer=answer, boxed=True) == 1.0
+    return judge.score(reference=reference, answer=answer, boxed=True) == 1.0

@@ -1,13 +1,12 @@
 r"""Mathematics: one question, one answer in \boxed{}, judged by math-verify in a process of its own (`workers`).
 
 What is taken for the answer: the last \boxed{…} after the model's thoughts; where there is none, what math-verify finds in
-the last 1000 characters. Right away right: the gold's own characters, or the same number. Everything else is compared by
+the last 1000 characters. Right away right: the reference's own characters, or the same number. Everything else is compared by
 math-verify, within 5 seconds.
 """
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -38,8 +37,8 @@ class Maths(SingleTurn):
     instruction: str = INSTRUCTION
     """Follows every problem."""
     max_turn_tokens: int = option(1024, at_least=1)
-    judges: int = option(min(4, os.cpu_count() or 1), at_least=1)
-    """Processes that judge answers."""
+    judges: int | None = option(None, at_least=1)
+    """Processes that judge answers. None: one for each core, at most 4."""
 
     def __post_init__(self) -> None:
         check_instance(self, self.name, "task")
@@ -47,8 +46,8 @@ class Maths(SingleTurn):
         if self.hint not in self.hint_forms:
             raise unknown_name(f"hint of task {self.name}", self.hint, self.hint_forms)
         self.hint_template = DEFAULT_TEMPLATE
-        self.concurrent_verdicts = self.judges
         self.judge_process = Judge("math", self.judges)
+        self.concurrent_verdicts = self.judge_process.processes
         self._loaded: dict[str, list[Row]] = {}
 
     def rows(self, split: str, count: int | None, seed: int = 0) -> list[Row]:

@@ -6,10 +6,10 @@
     </tool_call>
     <response> … </response>                either, or both, as the ground truth has them
 
-reward = format {0, 1} + correctness [−3, 3];   correctness = 6 · score / max − 3, where for gold calls G and written calls P
+reward = format {0, 1} + correctness [−3, 3];   correctness = 6 · score / max − 3, for reference calls G and written calls P
     score = J(names of G, names of P) + Σ_g [ J(parameter names of g, of its match) + number of equal values ]
     max   = 1 + Σ_g [ 1 + number of parameters of g ]            J: shared / all, with repetitions
-Each g takes the best unused call of its name. Unreadable or missing calls: −3. No gold calls: correctness 0, so such a
+Each g takes the best unused call of its name. Unreadable or missing calls: −3. No reference calls: correctness 0, so such a
 problem is judged by its format alone.
 """
 
@@ -89,49 +89,49 @@ class ToolRL(SingleTurn):
             calls = _calls(act) if OPEN in act else []
             correctness(calls, [])  # touches every name and parameter
         except (Unreadable, KeyError, TypeError, AttributeError) as error:
-            raise record.fail(f"the gold tool call cannot be read: {error}") from None
+            raise record.fail(f"the reference tool call cannot be read: {error}") from None
         has_response = "<response>" in act
         kind = source.split(" ", 1)[1] if source.startswith("API") else "calls" if calls else "response"
         return {
             "prompt": messages,
             "hint": act if self.hint == "gold_calls" else truth,
             "answer": json.dumps(calls),
-            "gold": act,
+            "reference": act,
             "has_response": has_response,
             "id": id,
             "category": f"{kind} and response" if calls and has_response else kind,
         }
 
     def judge(self, row: Row, completion: str) -> Verdict:
-        said, gold = completion.strip(), json.loads(row["answer"])
-        layout = (bool(gold), row["has_response"])
+        said, reference = completion.strip(), json.loads(row["answer"])
+        layout = (bool(reference), row["has_response"])
         in_form = bool(_LAYOUT[layout].fullmatch(said)) and all(
             said.count(f"<{tag}>") == said.count(f"</{tag}>") == 1
             for tag, wanted in zip(("tool_call", "response"), layout, strict=True)
             if wanted
         )
         correct, malformed = 0.0, 0
-        if gold:
+        if reference:
             try:
-                correct = correctness(gold, _calls(said))
+                correct = correctness(reference, _calls(said))
             except (Unreadable, KeyError, TypeError, AttributeError):
                 correct, malformed = -3.0, int(OPEN in said)
-        success = in_form and correct == (3.0 if gold else 0.0)
+        success = in_form and correct == (3.0 if reference else 0.0)
         channels = {"format": float(in_form), "correctness": correct}
         first_wrong = None if success else 0
         return Verdict(in_form + correct, success, channels=channels, first_wrong=first_wrong, malformed=malformed)
 
     def reference(self, row: Row) -> str:
-        return f"{THOUGHT}\n{row['gold']}"
+        return f"{THOUGHT}\n{row['reference']}"
 
 
-def correctness(gold: list[Call], written: list[Call]) -> float:
+def correctness(reference: list[Call], written: list[Call]) -> float:
     """In [−3, 3]; the formula above."""
-    if gold == written:
+    if reference == written:
         return 3.0
-    score = _shared([call["name"] for call in gold], [call["name"] for call in written])
+    score = _shared([call["name"] for call in reference], [call["name"] for call in written])
     most, used = 1.0, set[int]()
-    for call in gold:
+    for call in reference:
         most += 1.0 + len(call["parameters"])
         best, best_index = 0.0, None
         for i, other in enumerate(written):
@@ -147,11 +147,11 @@ def correctness(gold: list[Call], written: list[Call]) -> float:
     return 6.0 * score / most - 3.0
 
 
-def _shared(gold: list[str], written: list[str]) -> float:
-    if gold == written:
+def _shared(reference: list[str], written: list[str]) -> float:
+    if reference == written:
         return 1.0
-    shared = (Counter(gold) & Counter(written)).total()
-    return shared / (len(gold) + len(written) - shared)
+    shared = (Counter(reference) & Counter(written)).total()
+    return shared / (len(reference) + len(written) - shared)
 
 
 def _calls(text: str) -> list[Call]:
@@ -169,15 +169,15 @@ def _read(record: Record) -> tuple[list[dict[str, str]], str]:
     if "instruction" in values:
         system, user, truth = record.text("instruction"), record.text("input"), record.text("output")
     elif "prompt" in values:
-        told = values["prompt"]
-        if not isinstance(told, list) or not all(
-            isinstance(m, dict) and isinstance(m.get("content"), str) for m in told
+        given_messages = values["prompt"]
+        if not isinstance(given_messages, list) or not all(
+            isinstance(m, dict) and isinstance(m.get("content"), str) for m in given_messages
         ):
             raise record.fail("prompt must be a list of messages")
         judged_by = values.get("reward_model") or {}
-        gold = judged_by.get("ground_truth") if isinstance(judged_by, dict) else None
-        messages = [{"role": str(m.get("role")), "content": m["content"]} for m in told]
-        return messages, gold if isinstance(gold, str) else record.text("ground_truth")
+        reference = judged_by.get("ground_truth") if isinstance(judged_by, dict) else None
+        messages = [{"role": str(m.get("role")), "content": m["content"]} for m in given_messages]
+        return messages, reference if isinstance(reference, str) else record.text("ground_truth")
     else:
         system, user, truth = record.text("system"), record.text("user"), _api_bank_truth(record)
     return [{"role": "system", "content": system}, {"role": "user", "content": user}], truth

@@ -152,7 +152,7 @@ class ToolSandboxEpisode:
     def reply(self, turn: str) -> list[Message] | None:
         read = read_turn(turn)
         self.malformed += read.malformed
-        if read.malformed:  # told at once; the official loop never sees it
+        if read.malformed:  # reported at once; the official loop never sees it
             return [{"role": "tool", "content": i.reply()} for i in read.items if not isinstance(i, ToolCall)]
         with _inside(self.context):
             self._base.add_messages(self._spoken(read.text, read.calls))

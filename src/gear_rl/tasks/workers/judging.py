@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,14 +20,15 @@ NEEDS = {"math": ("math_verify", "'gear-rl[math]'"), "reasoning_gym": ("reasonin
 
 
 class Judge(Workers):
-    """`processes` workers of one kind ("math", "reasoning_gym")."""
+    """`processes` workers of one kind ("math", "reasoning_gym"). None: one for each core, at most 4."""
 
-    def __init__(self, kind: str, processes: int = 1, seconds: float = SECONDS) -> None:
+    def __init__(self, kind: str, processes: int | None = None, seconds: float = SECONDS) -> None:
         module, package = NEEDS[kind]
         install = f"{module.replace('_', '-')} is not installed: pip install {package}."
         if find_spec(module) is None:  # said now, and not when the first answer has been sampled
             raise GearError(install)
         what = f"the process that judges answers ({kind})"
+        processes = processes or min(4, os.cpu_count() or 1)
         super().__init__(SCRIPT, (kind,), processes=processes, what=what, install=install)
         self.seconds = seconds
 

@@ -23,21 +23,21 @@ def start(kind: str) -> Any:
 
 
 def math_judge() -> Any:
-    """{"gold", "answer", "boxed"} → {"score"}. `boxed`: the answer was set apart; else it is looked for in the text."""
+    """{"reference", "answer", "boxed"} → {"score"}. `boxed`: the answer was set apart; else it is looked for in the text."""
     from math_verify import parse, verify
 
     def boxed(text: str) -> Any:
         return parse(f"\\boxed{{{text}}}", parsing_timeout=None)
 
-    parsed_gold = lru_cache(maxsize=4096)(boxed)  # a group of rollouts shares its gold
+    parsed_reference = lru_cache(maxsize=4096)(boxed)  # a group of rollouts shares its reference
 
-    def score(gold: Any, answer: str, is_boxed: bool) -> float:
+    def score(reference: Any, answer: str, is_boxed: bool) -> float:
         read = boxed(answer) if is_boxed else parse(answer, parsing_timeout=None)
-        return float(verify(gold, read, timeout_seconds=None))
+        return float(verify(reference, read, timeout_seconds=None))
 
     def handle(request: dict[str, Any], apart: Any) -> dict[str, Any]:
         apart.guard_here()
-        return {"score": apart(score, parsed_gold(request["gold"]), request["answer"], request["boxed"])}
+        return {"score": apart(score, parsed_reference(request["reference"]), request["answer"], request["boxed"])}
 
     # What is loaded or learnt when first needed (the LaTeX parser builds its tables as it reads) is there in every fork.
     for text in FAMILIAR:

@@ -1,7 +1,7 @@
 """The process that third-party judges run in: `python -P sandbox.py SETTINGS SCRIPT [ARGUMENT …]`, a JSON line in, one out.
 
 It loads SCRIPT, which has `start(*arguments)` → `handle(request, apart)`, once. `handle` runs here and reads only what we
-wrote ourselves; whatever reads a model's words goes through `apart(function, …)`: a fork that runs it and ends, so nothing
+wrote ourselves; whatever reads a model's text goes through `apart(function, …)`: a fork that runs it and ends, so nothing
 it changes outlives it. The fork has limits on time, memory, files and processes, no network (`syscalls`), no plain `eval`
 (`expressions`, where the settings ask for it), and no way to the parent but one pipe for one reply. The parent's own pipe to
 the client is closed in it, and every reply carries the token of its request.

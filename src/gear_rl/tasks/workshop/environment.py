@@ -20,7 +20,7 @@ def tool_call(words: list[str]) -> tuple[str, str] | None:
 
 
 def spoken(turn: str) -> str:
-    """A turn whose calls were told apart, in the embedded model's own words again."""
+    """A turn whose calls a server returned separately, again as the text that the embedded model writes."""
     read = read_turn(turn)
     called = [word for call in read.calls for word in (call.name, *map(str, call.arguments.values()))]
     return " ".join([read.text, *called]).strip() if called else turn
@@ -64,7 +64,7 @@ for _tool in TOOLS:
 
 
 def split_turns(completion: str) -> list[list[str]]:
-    """The policy's turns of a completion, environment words cut out. The last may lack its end mark (truncated)."""
+    """The policy's turns of a completion, environment tokens cut out. The last may lack its end mark (truncated)."""
     turns, words = [], completion.split()
     while words:
         stop = words.index(END) + 1 if END in words else len(words)
@@ -110,7 +110,7 @@ def judge(order: Order, completion: str) -> Verdict:
             answered, spanned[-2], request = True, 1, len(order.jobs) + 1
             labels[-3] = 1 if step == len(order.jobs) else -1
             labels[-2] = 1 if words[-1] == read_gauge(gauge, order.answer) else -1
-            reward = float(words[-1] == order.gold_answer)
+            reward = float(words[-1] == order.reference_answer)
         else:
             labels[-1] = -1  # malformed or cut off: the token that ended it
             malformed += 1
@@ -124,7 +124,7 @@ def judge(order: Order, completion: str) -> Verdict:
         if step + 1 < len(turns):
             if answered or call is None:
                 raise GearError(f"workshop: the completion goes on after the episode ended: {completion[:200]!r}")
-            decisions += [0, 0]  # the gauge and the next opening, the environment's words
+            decisions += [0, 0]  # the gauge and the next opening: the environment's tokens
             calls += [0, 0]
             answer_span += [0, 0]
     return Verdict(

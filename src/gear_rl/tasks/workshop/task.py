@@ -36,7 +36,7 @@ class Workshop(Task):
     steps: int = option(6, choices=STEPS, note="the lengths its model knows")
     """Jobs per order: 4 (tests), 6 (default), 8 or 12 (long)."""
     answer: str = option("yesno", choices=tuple(ANSWERS))
-    """The question at the end: yesno and quarter leave room for luck, exact does not (the no-headroom control)."""
+    """The question at the end: yesno and quarter can be answered right by luck, exact does not (the no-headroom control)."""
     hint_errors: float = option(0.0, at_least=0, at_most=1)
     """Share of wrong tools in the hint, fixed per prompt."""
     hint_error_kind: str = option("noise", choices=HINT_ERROR_KINDS)
@@ -60,7 +60,7 @@ class Workshop(Task):
             biased = self.hint_error_kind == "bias"
             hint = biased_hint(order, self.hint_errors) if biased else draw_hint(hint_rng, order, self.hint_errors)
             prompt = [{"role": "user", "content": order.text()}]
-            rows.append({"prompt": prompt, "order": order.text(), "hint": hint, "answer": order.gold_answer})
+            rows.append({"prompt": prompt, "order": order.text(), "hint": hint, "answer": order.reference_answer})
         return rows
 
     def episode(self, row: Row) -> WorkshopEpisode:
@@ -70,7 +70,7 @@ class Workshop(Task):
         return judge(Order.parse(row["order"]), completion)
 
     def verdict(self, row: Row, transcript: Transcript) -> Verdict:
-        """An endpoint's transcript has no end marks, which `judge` counts tokens by: its turns are told again with them."""
+        """An endpoint's transcript has no end marks, which `judge` counts tokens by: its turns are written again with them."""
         turns, episode, words = transcript.turns, self.episode(row), list[str]()
         if not turns or END in transcript.completion:
             return self.judge(row, transcript.completion)
@@ -80,12 +80,12 @@ class Workshop(Task):
             words += [] if last else [f"{reply} {BOT}"]
         return self.judge(row, " ".join(words))
 
-    def own_words(self, turn: str) -> str:
+    def as_completion(self, turn: str) -> str:
         """`transformers serve` knows the embedded model's calls by its tokenizer's response schema, and sets them apart."""
         return spoken(turn)
 
     def as_hint(self, completion: str) -> str:
-        """A rollout retold as the embedded model reads hints: a tool per job."""
+        """A rollout rewritten as the embedded model reads hints: a tool per job."""
         return tools_used(completion)
 
     def reference(self, row: Row) -> str:
@@ -94,7 +94,7 @@ class Workshop(Task):
         for job in order.jobs:
             call = f"{HANDBOOK[job]} {job[0]}"
             words.append(f"{call} {END} {episode.reply(call)} {BOT}")
-        return " ".join([*words, ANSWER, order.gold_answer, END])
+        return " ".join([*words, ANSWER, order.reference_answer, END])
 
     def environment(self) -> WorkshopEnvironment:
         """For `trl.GRPOTrainer(environment_factory=task.environment)`."""
@@ -103,7 +103,7 @@ class Workshop(Task):
     def answer_reward(self, order: str, completion: list[dict]) -> float:
         """The reward of a conversation as TRL hands it over: messages, the last one with the answer."""
         said = str(completion[-1]["content"]).split()
-        return float(len(said) >= 2 and said[-2:] == ["answer", Order.parse(order).gold_answer])
+        return float(len(said) >= 2 and said[-2:] == ["answer", Order.parse(order).reference_answer])
 
     def default_model(self) -> str:
         return str(MODEL)

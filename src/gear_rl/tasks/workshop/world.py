@@ -9,7 +9,7 @@ wrong for good. At the end the mechanic answers a question about the gauge:
     exact    the gauge      success certifies (nearly) every decision: the no-headroom control
 
 The handbook is arbitrary, so it can only be known by heart: 256 facts. The warm start teaches them unevenly (`doubt`),
-which is what reinforcement learning is then asked to mend.
+which is what reinforcement learning is then asked to correct.
 """
 
 from __future__ import annotations
@@ -81,13 +81,13 @@ class Order:
     jobs: tuple[tuple[str, str], ...]  # (part, fault)
 
     @property
-    def gold_tools(self) -> list[str]:
+    def reference_tools(self) -> list[str]:
         return [HANDBOOK[job] for job in self.jobs]
 
     @property
-    def gold_answer(self) -> str:
+    def reference_answer(self) -> str:
         gauge = self.start
-        for (part, _), tool in zip(self.jobs, self.gold_tools, strict=True):
+        for (part, _), tool in zip(self.jobs, self.reference_tools, strict=True):
             gauge = turn_gauge(gauge, tool, part)
         return read_gauge(gauge, self.answer)
 
@@ -115,18 +115,19 @@ def draw_order(rng: random.Random, answer: str, steps: int) -> Order:
 
 
 def draw_hint(rng: random.Random, order: Order, errors: float) -> str:
-    """The gold tools in order, never the answer; each is replaced by a wrong one with chance `errors`."""
-    return " ".join(_wrong(rng, gold) if rng.random() < errors else gold for gold in order.gold_tools)
+    """The reference tools in order, never the answer; each is replaced by a wrong one with chance `errors`."""
+    return " ".join(_wrong(rng, tool) if rng.random() < errors else tool for tool in order.reference_tools)
 
 
 def biased_hint(order: Order, errors: float) -> str:
     """The same, but the share `errors` of all *facts* is wrong, in every hint and in the same way: a faulty handbook. What
     is wrong at a smaller share is wrong at a larger one too."""
-    dice = [random.Random(f"bias {part} {fault}") for part, fault in order.jobs]
+    generators = [random.Random(f"bias {part} {fault}") for part, fault in order.jobs]
     return " ".join(
-        _wrong(rng, gold) if rng.random() < errors else gold for rng, gold in zip(dice, order.gold_tools, strict=True)
+        _wrong(rng, tool) if rng.random() < errors else tool
+        for rng, tool in zip(generators, order.reference_tools, strict=True)
     )
 
 
-def _wrong(rng: random.Random, gold: str) -> str:
-    return rng.choice([tool for tool in TOOLS if tool != gold])
+def _wrong(rng: random.Random, right: str) -> str:
+    return rng.choice([tool for tool in TOOLS if tool != right])

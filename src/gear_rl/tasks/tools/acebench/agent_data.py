@@ -1,6 +1,6 @@
 """ACEBench's agent categories in their published layout → rows, starting states included.
 
-The data holds the problems, the gold calls ("mile_stone") and the gold end states, but of the starting states only two
+The data holds the problems, the reference calls ("mile_stone") and the end states, but of the starting states only two
 switches. The rest is recovered from the end states of the whole file: a message with a date was there before, as was a
 reminder whose id is not its place; what a diner spent is added to the balance again; a traveller's account or reservation is
 what most end states say it is.
@@ -21,8 +21,8 @@ from gear_rl.tasks.schemas import as_tool
 from gear_rl.tasks.tools.acebench.agent_judge import MISSPELT
 from gear_rl.tasks.tools.acebench.agent_world import APPS, AgentWorld
 from gear_rl.tasks.tools.acebench.apps import State
-from gear_rl.tasks.tools.acebench.milestones import Step, mended, read_milestones
-from gear_rl.tasks.upstream import read_lines
+from gear_rl.tasks.tools.acebench.milestones import Step, corrected, read_milestones
+from gear_rl.tasks.upstream import read_rows
 
 PHONE = """You act for the user on a phone: text messages, reminders and food delivery. It is 2024-06-11, 16:00.
 Names are full names. Take texts as they were given to you. {way}"""
@@ -41,12 +41,12 @@ def load_agent(folder: Path, category: str, opening: Callable[[str], str]) -> li
     """`opening`: from a dialogue's instruction to the user's first message."""
     path = folder / f"data_{category}.json"
     answers_path = folder / "possible_answer" / path.name
-    entries = read_lines(path, ("id", "question", "function", "involved_classes", "initial_config"))
-    answers = {row["id"]: row for row in read_lines(answers_path, ("id", "ground_truth", "mile_stone"))}
+    entries = read_rows(path, ("id", "question", "function", "involved_classes", "initial_config"))
+    answers = {row["id"]: row for row in read_rows(answers_path, ("id", "ground_truth", "mile_stone"))}
     rows = []
     try:
-        golds = {key: _merged(answer["ground_truth"]) for key, answer in answers.items()}
-        start = starting_state(golds.values())
+        truths = {key: _merged(answer["ground_truth"]) for key, answer in answers.items()}
+        start = starting_state(truths.values())
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise GearError(f"{answers_path}: the end states are not in ACEBench's layout ({error!r}).") from None
     for entry in entries:
@@ -54,7 +54,7 @@ def load_agent(folder: Path, category: str, opening: Callable[[str], str]) -> li
             raise GearError(f"{answers_path} has no answer for {entry['id']}.")
         try:
             steps = read_milestones(answers[entry["id"]]["mile_stone"], f"{answers_path}, {entry['id']}")
-            rows.append(_row(category, entry, golds[entry["id"]], steps, start, opening))
+            rows.append(_row(category, entry, truths[entry["id"]], steps, start, opening))
         except (KeyError, TypeError, AttributeError, IndexError) as error:
             raise GearError(f"{path}, {entry['id']}: the entry is not in ACEBench's layout ({error!r}).") from None
     return rows
@@ -63,7 +63,7 @@ def load_agent(folder: Path, category: str, opening: Callable[[str], str]) -> li
 def _row(
     category: str,
     entry: dict[str, Any],
-    gold: dict[str, State],
+    truth: dict[str, State],
     steps: list[list[Step]],
     start: dict[str, State],
     opening: Callable[[str], str],
@@ -73,7 +73,7 @@ def _row(
         raise GearError(f"{entry['id']}: no simulated API {', '.join(unknown)}; there are {', '.join(APPS)}.")
     tools = [_tool(function) for function in entry["function"]]
     begin = {name: {**start[name], **entry["initial_config"].get(name, {})} for name in entry["involved_classes"]}
-    reference = mended(entry["id"], steps[0])
+    reference = corrected(entry["id"], steps[0])
     if reference != steps[0]:
         steps = [reference, *steps]
     rules, way = TRAVEL if "Travel" in begin else PHONE, DIALOGUE if category == "agent_multi_turn" else STEPS
@@ -83,8 +83,8 @@ def _row(
         "hint": "\n".join(f"{call.name}({json.dumps(call.arguments)})" for step in reference for call in step),
         "answer": json.dumps(
             {
-                "state": gold,
-                "exact": _exact(gold, begin, tools, reference),
+                "state": truth,
+                "exact": _exact(truth, begin, tools, reference),
                 "steps": [[[asdict(call) for call in step] for step in one] for one in steps],
             }
         ),
@@ -106,15 +106,15 @@ def _tool(function: dict[str, Any]) -> dict[str, Any]:
 
 
 def _exact(
-    gold: dict[str, State], start: dict[str, State], tools: list[Any], reference: list[Step]
+    truth: dict[str, State], start: dict[str, State], tools: list[Any], reference: list[Step]
 ) -> dict[str, State]:
-    """The end state under the right names. A class whose name is misspelt in the data is what the gold calls leave: the
+    """The end state under the right names. A class whose name is misspelt in the data is what the reference calls leave: the
     benchmark never compared it, and two such states belong to another beginning (they lack a reminder that is there)."""
     world = AgentWorld(start, tools)
     for call in (call for step in reference for call in step):
         world.call(call)
     return {
-        MISSPELT.get(name, name): world.state()[MISSPELT[name]] if name in MISSPELT else gold[name] for name in gold
+        MISSPELT.get(name, name): world.state()[MISSPELT[name]] if name in MISSPELT else truth[name] for name in truth
     }
 
 
@@ -122,15 +122,15 @@ def _merged(ground_truth: list[dict[str, State]]) -> dict[str, State]:
     return {name: state for part in ground_truth for name, state in part.items()}
 
 
-def starting_state(golds: Iterable[dict[str, State]]) -> dict[str, State]:
+def starting_state(truths: Iterable[dict[str, State]]) -> dict[str, State]:
     """What every problem starts from, by class and attribute, out of the end states of all."""
     inbox: State = {}
     reminders: State = {}
     diners: State = {}
     travellers: dict[str, Counter[str]] = {}
     reservations: dict[str, Counter[str]] = {}
-    for gold in golds:
-        states = {MISSPELT.get(name, name): state for name, state in gold.items()}
+    for truth in truths:
+        states = {MISSPELT.get(name, name): state for name, state in truth.items()}
         for number, message in states.get("MessageApi", {}).get("inbox", {}).items():
             if "time" in message:
                 inbox[number] = message

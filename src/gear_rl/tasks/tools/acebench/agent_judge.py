@@ -1,8 +1,8 @@
 """ACEBench's rules for its agent categories, as functions of plain values.
 
-End-to-end: every attribute of every involved class is as the gold state has it. The benchmark's own comparison is lenient: of
-an attribute that is an object, entries which the gold state lacks are not looked at. And a class whose name is misspelt in the
-gold answer is skipped (four problems; one of them is then passed by doing nothing).
+End-to-end: every attribute of every involved class is as the reference state has it. The benchmark's own comparison is
+lenient: of an attribute that is an object, entries which the reference state lacks are not looked at. And a class whose name
+is misspelt in the reference answer is skipped (four problems; one of them is then passed by doing nothing).
 
 Process: the share of milestones made in order, the best of the lists a problem accepts.
 """
@@ -17,11 +17,11 @@ from gear_rl.tasks.tools.acebench.milestones import Step, matched
 MISSPELT = {"ReminderAPI": "ReminderApi", "Reminderpi": "ReminderApi", "BaseAPI": "BaseApi"}
 
 
-def end_to_end(state: dict[str, State], gold: dict[str, State]) -> bool:
-    """The benchmark's comparison: misspelt classes of `gold` are found in no state, and so not compared."""
-    return len(state) == len(gold) and all(
+def end_to_end(state: dict[str, State], reference: dict[str, State]) -> bool:
+    """The benchmark's comparison: misspelt classes of `reference` are found in no state, and so not compared."""
+    return len(state) == len(reference) and all(
         _accepts(state[name].get(attribute), wanted)
-        for name, attributes in gold.items()
+        for name, attributes in reference.items()
         if name in state
         for attribute, wanted in attributes.items()
     )

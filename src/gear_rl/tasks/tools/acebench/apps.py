@@ -1,6 +1,6 @@
-"""ACEBench's simulated phone: Wi-Fi and log-in, messages, reminders. Written from the functions' documents and the gold states.
+"""ACEBench's simulated phone: Wi-Fi and log-in, messages, reminders; from the functions' documents and the reference states.
 
-An app's `state` is what the benchmark compares, under the benchmark's names. What the documents leave open and gold states do
+An app's `state` is what the benchmark compares, under the benchmark's names. What the documents leave open and these states do
 not show (the six places of an inbox, who has which id, that the newest message is the one with the latest date) are facts of
 the official simulation; its words and its code are not used.
 """

@@ -12,7 +12,7 @@ from gear_rl.errors import GearError, unknown_name
 from gear_rl.tasks.base import Row
 from gear_rl.tasks.schemas import as_tool
 from gear_rl.tasks.tools.acebench.judge import function_name
-from gear_rl.tasks.upstream import read_lines
+from gear_rl.tasks.upstream import read_rows
 
 NORMAL = (
     "normal_atom_bool", "normal_atom_enum", "normal_atom_list", "normal_atom_number", "normal_atom_object_deep",
@@ -45,9 +45,9 @@ def chosen_categories(option: str) -> list[str]:
 def load_category(folder: Path, category: str) -> list[Row]:
     path = folder / f"data_{category}.json"
     answers_path = folder / "possible_answer" / path.name
-    answers = {row["id"]: row["ground_truth"] for row in read_lines(answers_path, ("id", "ground_truth"))}
+    answers = {row["id"]: row["ground_truth"] for row in read_rows(answers_path, ("id", "ground_truth"))}
     rows = []
-    for entry in read_lines(path, ("id", "question", "function")):
+    for entry in read_rows(path, ("id", "question", "function")):
         if entry["id"] not in answers:
             raise GearError(f"{answers_path} has no answer for {entry['id']}.")
         try:
@@ -57,7 +57,7 @@ def load_category(folder: Path, category: str) -> list[Row]:
     return rows
 
 
-def _row(category: str, entry: dict[str, Any], gold: Any) -> Row:
+def _row(category: str, entry: dict[str, Any], truth: Any) -> Row:
     functions = entry["function"]
     about = [SYSTEM]
     about += [str(entry["time"])] if entry.get("time") else []
@@ -66,13 +66,13 @@ def _row(category: str, entry: dict[str, Any], gold: Any) -> Row:
         as_tool(f["name"].replace(".", "_"), f.get("description", ""), f.get("parameters") or f.get("arguments"))
         for f in functions
     ]
-    reference = special_reference(category, gold) if category in SPECIAL else ""
-    calls = [] if reference else gold_calls(gold, functions)
+    reference = special_reference(category, truth) if category in SPECIAL else ""
+    calls = [] if reference else reference_calls(truth, functions)
     together = entry["id"].rsplit("_", 1)[0] if "multi_turn" in category else entry["id"]
     return {
         "prompt": [{"role": "system", "content": "\n\n".join(about)}, *conversation(entry["question"])],
         "hint": reference or "\n".join(f"{call.name}({json.dumps(call.arguments)})" for call in calls),
-        "answer": json.dumps(gold),
+        "answer": json.dumps(truth),
         "id": entry["id"],
         "category": category,
         "tools": json.dumps(tools),
@@ -98,20 +98,20 @@ def conversation(text: str) -> list[dict[str, str]]:
     return messages
 
 
-def gold_calls(gold: Any, functions: list[dict[str, Any]]) -> list[ToolCall]:
-    first = gold[0] if isinstance(gold, list) else gold
+def reference_calls(truth: Any, functions: list[dict[str, Any]]) -> list[ToolCall]:
+    first = truth[0] if isinstance(truth, list) else truth
     return [ToolCall(function_name(key, functions).replace(".", "_"), arguments) for key, arguments in first.items()]
 
 
-def special_reference(category: str, gold: Any) -> str:
+def special_reference(category: str, truth: Any) -> str:
     if category == "special_irrelevant":
         return "Due to the limitations of the function, I cannot solve this problem."
     if category == "special_incomplete":
         return "\n".join(
             f"Missing necessary parameters ({', '.join(map(str, names))}) for the api ({api})"
-            for api, names in gold.items()
+            for api, names in truth.items()
         )
     return "\n".join(
         f"There is incorrect value ({', '.join(map(str, values))}) for the parameters ({key}) in the conversation history."
-        for key, values in gold.items()
+        for key, values in truth.items()
     )

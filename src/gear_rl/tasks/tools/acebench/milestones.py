@@ -1,4 +1,4 @@
-"""Gold calls of the agent categories: "[f(a='x', b=1), g()]" as tool calls, and the lists of them that a problem accepts.
+"""Reference calls of the agent categories: "[f(a='x', b=1), g()]" as tool calls, and the lists of them that a problem accepts.
 
 They are no Python: apostrophes stand inside single quotes ('Domino's'). A quote ends a text only where a comma, a colon or a
 closing bracket follows.
@@ -44,12 +44,12 @@ _PIZZA = """[add_food_delivery_order(username='Eve', merchant_name='Domino's',
     items=[{'product': 'Super Supreme Pizza', 'quantity': 1}])]"""
 _FOOD_LOGIN = "[login_food_platform(username='Helen', password='password321')]"
 _NEWEST = ["[get_latest_message_id()]", "[delete_message(message_id=4)]"]
-_NO_SUCH_PRODUCT = "the gold order names a product the merchant does not have; the end state has another"
-_NO_LOGIN = "the gold calls leave out a log-in without which the others fail"
-_OTHER_MESSAGE = "the gold calls delete the oldest message; the question and the end state say the newest"
+_NO_SUCH_PRODUCT = "the reference order names a product the merchant does not have; the end state has another"
+_NO_LOGIN = "the reference calls leave out a log-in without which the others fail"
+_OTHER_MESSAGE = "the reference calls delete the oldest message; the question and the end state say the newest"
 Splice = tuple[int, int, list[str]]
 """At this step, leave out so many and put these in."""
-MENDED: dict[str, tuple[str, list[Splice]]] = {
+CORRECTED: dict[str, tuple[str, list[Splice]]] = {
     "agent_multi_step_0": (_NO_SUCH_PRODUCT, [(1, 1, [_PIZZA])]),
     "agent_multi_step_1": (_NO_SUCH_PRODUCT, [(2, 1, [_PIZZA])]),
     "agent_multi_step_12": (_NO_LOGIN, [(3, 0, [_FOOD_LOGIN])]),
@@ -60,12 +60,12 @@ MENDED: dict[str, tuple[str, list[Splice]]] = {
     "agent_multi_step_17": (_OTHER_MESSAGE, [(3, 2, _NEWEST)]),
     "agent_multi_turn_6": (_NO_LOGIN, [(0, 0, ["[login_device()]"])]),
 }
-"""Ids of problems whose published gold calls do not lead to the published end state: why, and what is put right, the last
-place first. The benchmark scores the end state, so these problems can be passed; it is their gold calls that are wrong."""
+"""Ids of problems whose published reference calls do not lead to the published end state: why, and what is put right, the last
+place first. The benchmark scores the end state, so these problems can be passed; it is their reference calls that are wrong."""
 
 
-def mended(problem: str, steps: list[Step]) -> list[Step]:
-    for at, count, texts in MENDED.get(problem, ("", []))[1]:
+def corrected(problem: str, steps: list[Step]) -> list[Step]:
+    for at, count, texts in CORRECTED.get(problem, ("", []))[1]:
         steps = [*steps[:at], *(read_step(text, problem) for text in texts), *steps[at + count :]]
     return steps
 

@@ -18,12 +18,12 @@ from gear_rl.tasks.tools.acebench.data import (
     GET_IT,
     SPECIAL,
     chosen_categories,
-    gold_calls,
     load_category,
+    reference_calls,
     special_reference,
 )
 from gear_rl.tasks.tools.acebench.judge import judge_calls, judge_special
-from gear_rl.tasks.tools.acebench.milestones import MENDED, Step
+from gear_rl.tasks.tools.acebench.milestones import CORRECTED, Step
 from gear_rl.tasks.tools.tau.user_models import user_maker
 from gear_rl.tasks.upstream import data_folder, split_rows
 
@@ -42,7 +42,7 @@ class AceBench(SingleTurn):
     summary: ClassVar[str] = (
         "function calling and simulated apps: normal, special and agent categories (ACEBench, English)"
     )
-    mended: ClassVar[dict[str, str]] = {key: why for key, (why, _) in MENDED.items()}
+    corrected: ClassVar[dict[str, str]] = {key: why for key, (why, _) in CORRECTED.items()}
 
     data: str | None = None
     """Folder in the published layout (data_en)."""
@@ -91,11 +91,11 @@ class AceBench(SingleTurn):
         return self._judge_episode(row, transcript.episode)
 
     def judge(self, row: Row, completion: str) -> Verdict:
-        turn, gold = read_turn(completion), json.loads(row["answer"])
+        turn, reference = read_turn(completion), json.loads(row["answer"])
         if row["category"] in SPECIAL:
-            right = judge_special(turn.text, gold, row["category"])
+            right = judge_special(turn.text, reference, row["category"])
             return Verdict(float(right), right, channels={"accepted": float(right)}, malformed=turn.malformed)
-        judged = judge_calls(turn.calls, gold, json.loads(row["functions"]))
+        judged = judge_calls(turn.calls, reference, json.loads(row["functions"]))
         return Verdict(
             reward=float(judged.accepted),
             success=judged.exact,
@@ -105,10 +105,10 @@ class AceBench(SingleTurn):
 
     def _judge_episode(self, row: Row, episode: AgentEpisode) -> Verdict:
         """Turn rewards: a milestone made, in order, is worth its share. First wrong turn (ours): the first that changed
-        the apps by a call that is not among the gold ones; None where something is missing rather than wrong."""
-        gold, alternatives, state = json.loads(row["answer"]), _steps(row), episode.world.state()
-        official, exact = end_to_end(state, gold["state"]), state == gold["exact"]
-        accepted = end_to_end(state, gold["exact"])
+        the apps by a call that is not among the reference ones; None where something is missing rather than wrong."""
+        reference, alternatives, state = json.loads(row["answer"]), _steps(row), episode.world.state()
+        official, exact = end_to_end(state, reference["state"]), state == reference["exact"]
+        accepted = end_to_end(state, reference["exact"])
         made, process = best_match(episode.steps, alternatives)
         turn_rewards = [0.0] * len(episode.steps)
         for turn in made:
@@ -132,12 +132,12 @@ class AceBench(SingleTurn):
     def reference(self, row: Row) -> list[str]:
         if row["category"] in AGENT:
             return ["\n".join(map(str, step)) for step in _steps(row)[0]] + [DONE]
-        gold = json.loads(row["answer"])
+        reference = json.loads(row["answer"])
         if row["category"] in SPECIAL:
-            return [special_reference(row["category"], gold)]
-        return ["\n".join(map(str, gold_calls(gold, json.loads(row["functions"]))))]
+            return [special_reference(row["category"], reference)]
+        return ["\n".join(map(str, reference_calls(reference, json.loads(row["functions"]))))]
 
 
 def _steps(row: Row) -> list[list[Step]]:
-    """The lists of gold steps an agent problem accepts, the first of which leads to its end state."""
+    """The lists of reference steps an agent problem accepts, the first of which leads to its end state."""
     return [[[ToolCall(**call) for call in step] for step in steps] for steps in json.loads(row["answer"])["steps"]]

@@ -1,7 +1,7 @@
 """ACEBench's simulated airline. Accounts and reservations come from the data; flights, free baggage and fees are facts of the
 official simulation.
 
-What its gold states show: another flight number costs nothing, a change of cabin is priced by the flight that was booked
+What its reference states show: another flight number costs nothing, a change of cabin is priced by the flight that was booked
 before, and a new reservation names neither origin nor destination.
 """
 

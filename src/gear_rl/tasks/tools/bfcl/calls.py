@@ -1,4 +1,4 @@
-"""Between the policy's tool calls (JSON) and the forms the official checker reads; and gold answers as tool calls."""
+"""Between the policy's tool calls (JSON) and the forms the official checker reads; and reference answers as tool calls."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def executable(call: ToolCall, methods: frozenset[str]) -> str:
 
 
 def read_executable(text: str, parameters: dict[str, list[str]], where: str) -> ToolCall:
-    """A gold call of the multi-turn files as a tool call. `parameters`: names in order, for positional arguments."""
+    """A reference call of the multi-turn files as a tool call. `parameters`: names in order, for positional arguments."""
     try:
         node = ast.parse(text, mode="eval").body
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
@@ -38,11 +38,11 @@ def read_executable(text: str, parameters: dict[str, list[str]], where: str) -> 
         arguments = {names[i]: ast.literal_eval(value) for i, value in enumerate(node.args)}
         arguments |= {item.arg: ast.literal_eval(item.value) for item in node.keywords if item.arg}
     except (SyntaxError, ValueError, KeyError, IndexError) as error:
-        raise GearError(f"{where}: the gold call {text[:200]!r} cannot be read ({error!r}).") from None
+        raise GearError(f"{where}: the reference call {text[:200]!r} cannot be read ({error!r}).") from None
     return ToolCall(node.func.id, arguments)
 
 
-def gold_call(name: str, accepted: dict[str, list[Any]], parameters: dict[str, Any], language: str) -> ToolCall:
+def reference_call(name: str, accepted: dict[str, list[Any]], parameters: dict[str, Any], language: str) -> ToolCall:
     """One accepted call out of {parameter: [accepted values]}, the shortest: "" among the values says that the parameter
     may be left out, and so it is. `parameters` is the function's document."""
     arguments = {}

@@ -16,8 +16,8 @@ from gear_rl.chat.tool_calls import ToolCall
 from gear_rl.errors import GearError, unknown_name
 from gear_rl.tasks.base import Row
 from gear_rl.tasks.schemas import as_tool
-from gear_rl.tasks.tools.bfcl.calls import gold_call, read_executable, tool_name
-from gear_rl.tasks.upstream import read_lines
+from gear_rl.tasks.tools.bfcl.calls import read_executable, reference_call, tool_name
+from gear_rl.tasks.upstream import read_rows
 
 SINGLE_TURN = (
     "simple", "multiple", "parallel", "parallel_multiple", "java", "javascript", "irrelevance",
@@ -42,18 +42,18 @@ GET_IT = (
     "github.com/ShishirPatil/gorilla under berkeley-function-call-leaderboard/bfcl_eval/data."
 )
 NEW_TOOLS = "These functions are available now as well:\n{tools}\nPlease go on with what I asked for."
-GOLD_TURNS_OF_ONE_USER_TURN = {"multi_turn_base_154": 1}
-"""Its gold has six turns for five of the user's, so the official runner can never pass it. Turns 1 and 2 of the gold answer
-the user's turn 1, as the same problem's long-context twin has it; so they are joined."""
+REFERENCE_TURNS_OF_ONE_USER_TURN = {"multi_turn_base_154": 1}
+"""Its reference has six turns for five of the user's, so the official runner can never pass it. Turns 1 and 2 of the
+reference answer the user's turn 1, as in the long-context version of the problem; so they are joined."""
 
 UNPASSABLE = {
-    "java_36": "the checker reads every element of a list of any type as text, and the gold list holds a number and a boolean",
+    "java_36": "the checker reads every element of a list of any type as text, and the reference has a number and a boolean",
     "java_65": "as java_36, with booleans",
     "java_64": "accepted values of the map are written as text, of which the checker accepts single letters only",
     "live_simple_106-63-0": "required lists have no accepted value at all",
     "live_simple_112-68-0": "required lists have no accepted value at all",
     "live_multiple_862-181-3": "a parameter is demanded that the function does not have",
-    "live_multiple_964-207-0": "the gold parameter and the function's required one have different names",
+    "live_multiple_964-207-0": "the reference parameter and the function's required one have different names",
 }
 """Entries that no sensible answer passes by the official checker. They stay in, as in the benchmark: its own score counts
 them, and its ceiling is below 100 %."""
@@ -76,10 +76,10 @@ def no_call_wanted(category: str) -> bool:
 
 def load_category(folder: Path, category: str) -> list[Row]:
     path = folder / f"BFCL_v3_{category}.json"
-    entries = read_lines(path, ("id", "question"))
+    entries = read_rows(path, ("id", "question"))
     answers: dict[str, Any] = {}
     if not category.endswith("relevance"):
-        for answer in read_lines(folder / "possible_answer" / path.name, ("id", "ground_truth")):
+        for answer in read_rows(folder / "possible_answer" / path.name, ("id", "ground_truth")):
             answers[answer["id"]] = answer["ground_truth"]
         for entry in entries:
             if entry["id"] not in answers:
@@ -94,11 +94,11 @@ def load_category(folder: Path, category: str) -> list[Row]:
     return rows
 
 
-def _row(category: str, entry: dict[str, Any], prompt: Any, tools: Any, gold: Any, hint: str, world: Any) -> Row:
+def _row(category: str, entry: dict[str, Any], prompt: Any, tools: Any, reference: Any, hint: str, world: Any) -> Row:
     return {
         "prompt": prompt,
         "hint": hint,
-        "answer": json.dumps(gold),
+        "answer": json.dumps(reference),
         "id": entry["id"],
         "category": category,
         "tools": json.dumps(tools),
@@ -113,16 +113,16 @@ def _problem(category: str, entry_id: str) -> str:
     return f"multi_turn_{number}" if category in MULTI_TURN else entry_id
 
 
-def _single_turn_row(folder: Path, category: str, entry: dict[str, Any], gold: list[Any]) -> Row:
+def _single_turn_row(folder: Path, category: str, entry: dict[str, Any], reference: list[Any]) -> Row:
     functions = entry["function"]
     tools = [_tool(function, language_of(category)) for function in functions]
     world = {"functions": functions}
     hint = "\n".join(
-        f"{call.name}({json.dumps(call.arguments)})" for call in reference_calls(category, functions, gold)
+        f"{call.name}({json.dumps(call.arguments)})" for call in reference_calls(category, functions, reference)
     )
     if no_call_wanted(category):
         hint = "None of the functions fits: call none and say so."
-    return _row(category, entry, _messages(entry["question"][0]), tools, gold, hint, world)
+    return _row(category, entry, _messages(entry["question"][0]), tools, reference, hint, world)
 
 
 def _messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -145,17 +145,17 @@ def _tool(function: dict[str, Any], language: str) -> dict[str, Any]:
     return as_tool(tool_name(function["name"]), function.get("description", ""), parameters)
 
 
-def reference_calls(category: str, functions: list[dict[str, Any]], gold: list[Any]) -> list[ToolCall]:
+def reference_calls(category: str, functions: list[dict[str, Any]], reference: list[Any]) -> list[ToolCall]:
     """Calls the official checker accepts."""
     if category == "live_relevance":  # any call passes
         return [ToolCall(tool_name(functions[0]["name"]), {})]
     documents = {function["name"]: function["parameters"] for function in functions}
     calls = []
-    for answer in gold:
+    for answer in reference:
         ((name, accepted),) = answer.items()
         if name not in documents and len(functions) == 1:  # two answers abbreviate it; the checker goes by the document
             name = functions[0]["name"]
-        calls.append(gold_call(name, accepted, documents.get(name, {}), language_of(category)))
+        calls.append(reference_call(name, accepted, documents.get(name, {}), language_of(category)))
     return calls
 
 
@@ -163,18 +163,18 @@ def reference_calls(category: str, functions: list[dict[str, Any]], gold: list[A
 def _api(folder: Path, name: str) -> list[dict[str, Any]]:
     if name not in API_DOCUMENTS:
         raise unknown_name("simulated API", name, API_DOCUMENTS)
-    return read_lines(folder / "multi_turn_func_doc" / API_DOCUMENTS[name], ("name", "parameters"))
+    return read_rows(folder / "multi_turn_func_doc" / API_DOCUMENTS[name], ("name", "parameters"))
 
 
-def _multi_turn_row(folder: Path, category: str, entry: dict[str, Any], gold: list[list[str]]) -> Row:
-    if entry["id"] in GOLD_TURNS_OF_ONE_USER_TURN and len(gold) == len(entry["question"]) + 1:
-        at = GOLD_TURNS_OF_ONE_USER_TURN[entry["id"]]
-        gold = [*gold[:at], gold[at] + gold[at + 1], *gold[at + 2 :]]
-    if len(gold) != len(entry["question"]):
-        raise GearError(f"{entry['id']}: {len(gold)} gold turns for {len(entry['question'])} user turns.")
+def _multi_turn_row(folder: Path, category: str, entry: dict[str, Any], reference: list[list[str]]) -> Row:
+    if entry["id"] in REFERENCE_TURNS_OF_ONE_USER_TURN and len(reference) == len(entry["question"]) + 1:
+        at = REFERENCE_TURNS_OF_ONE_USER_TURN[entry["id"]]
+        reference = [*reference[:at], reference[at] + reference[at + 1], *reference[at + 2 :]]
+    if len(reference) != len(entry["question"]):
+        raise GearError(f"{entry['id']}: {len(reference)} reference turns for {len(entry['question'])} user turns.")
     documents = [document for name in entry["involved_classes"] for document in _api(folder, name)]
     order = {document["name"]: list(document["parameters"]["properties"]) for document in documents}
-    calls = [[read_executable(text, order, entry["id"]) for text in turn] for turn in gold]
+    calls = [[read_executable(text, order, entry["id"]) for text in turn] for turn in reference]
     excluded = set(entry.get("excluded_function") or ())
     later = {turn: set(names) for turn, names in (entry.get("missed_function") or {}).items()}
     hidden = set().union(*later.values())
@@ -182,8 +182,8 @@ def _multi_turn_row(folder: Path, category: str, entry: dict[str, Any], gold: li
     users = []
     for number, messages in enumerate(entry["question"]):
         new = [tools[name] for name in tools if name in later.get(str(number), ())]
-        told = [{"role": "user", "content": NEW_TOOLS.format(tools=json.dumps(new))}] if new else []
-        users.append(_messages(messages) + told)
+        notice = [{"role": "user", "content": NEW_TOOLS.format(tools=json.dumps(new))}] if new else []
+        users.append(_messages(messages) + notice)
     world = {
         "id": entry["id"],
         "initial_config": entry["initial_config"],
@@ -197,4 +197,4 @@ def _multi_turn_row(folder: Path, category: str, entry: dict[str, Any], gold: li
         for number, turn in enumerate(calls, 1)
     )
     shown = [tool for name, tool in tools.items() if name not in hidden]
-    return _row(category, entry, users[0], shown, gold, hint, world)
+    return _row(category, entry, users[0], shown, reference, hint, world)

@@ -44,7 +44,7 @@ def _load() -> dict[str, Any]:
 
 def _forget_defaults(api: type) -> None:
     """Give every call its own copy of a default that can change. `post_tweet(mentions=[])` stores its default in the tweet and
-    `mention` extends it, in the gold's world as in the policy's: the same calls would not be judged equal."""
+    `mention` extends it, in the reference's world as in the policy's: the same calls would not be judged equal."""
     for name, function in list(vars(api).items()):
         defaults = getattr(function, "__defaults__", None)
         if defaults and any(isinstance(value, (list, dict, set)) for value in defaults):
@@ -63,8 +63,8 @@ def _with_fresh(function: Any, defaults: tuple[Any, ...]) -> Any:
 def start() -> Any:
     official = _load()
 
-    def ast(functions: Any, calls: Any, gold: Any, language: str, category: str) -> dict[str, Any]:
-        verdict = official["ast"](functions, calls, gold, language, category, MODEL)
+    def ast(functions: Any, calls: Any, reference: Any, language: str, category: str) -> dict[str, Any]:
+        verdict = official["ast"](functions, calls, reference, language, category, MODEL)
         return {"valid": bool(verdict["valid"]), "why": str(verdict.get("error_type", ""))}
 
     def step(entry: dict[str, Any], history: list[list[str]]) -> dict[str, Any]:
@@ -81,20 +81,20 @@ def start() -> Any:
             )
         return {"results": [text if len(text) <= MOST_OUTPUT else text[:MOST_OUTPUT] + "…" for text in results]}
 
-    def judge(entry: dict[str, Any], turns: list[list[list[str]]], gold: list[list[str]]) -> dict[str, Any]:
-        verdict = official["turns"](turns, gold, entry, entry["id"].rsplit("_", 1)[0], MODEL)
+    def judge(entry: dict[str, Any], turns: list[list[list[str]]], reference: list[list[str]]) -> dict[str, Any]:
+        verdict = official["turns"](turns, reference, entry, entry["id"].rsplit("_", 1)[0], MODEL)
         return {"valid": bool(verdict["valid"]), "why": str(verdict.get("error_type", ""))}
 
-    def leading_turns(apart: Any, entry: dict[str, Any], turns: Any, gold: Any) -> dict[str, Any]:
+    def leading_turns(apart: Any, entry: dict[str, Any], turns: Any, reference: Any) -> dict[str, Any]:
         """How many user turns from the first on are right. The official checker stops at the first wrong one without
         saying which it was, so it is asked about prefixes, halving."""
-        verdict = apart(judge, entry, turns, gold)
+        verdict = apart(judge, entry, turns, reference)
         if verdict["valid"]:
-            return {"right": len(gold), "why": ""}
-        right, wrong = 0, len(gold)
+            return {"right": len(reference), "why": ""}
+        right, wrong = 0, len(reference)
         while wrong - right > 1:
             middle = (right + wrong) // 2
-            if apart(judge, entry, turns[:middle], gold[:middle])["valid"]:
+            if apart(judge, entry, turns[:middle], reference[:middle])["valid"]:
                 right = middle
             else:
                 wrong = middle

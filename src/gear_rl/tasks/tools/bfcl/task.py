@@ -14,9 +14,9 @@ from gear_rl.tasks.tools.bfcl.checker import OfficialChecker
 from gear_rl.tasks.tools.bfcl.data import (
     CATEGORIES,
     GET_IT,
-    GOLD_TURNS_OF_ONE_USER_TURN,
     GROUPS,
     MULTI_TURN,
+    REFERENCE_TURNS_OF_ONE_USER_TURN,
     UNPASSABLE,
     language_of,
     load_category,
@@ -41,8 +41,8 @@ class Bfcl(Task):
     summary: ClassVar[str] = "function calling, single- and multi-turn, judged by the official checker (BFCL v3)"
 
     unpassable: ClassVar[dict[str, str]] = UNPASSABLE
-    mended: ClassVar[dict[str, str]] = dict.fromkeys(
-        GOLD_TURNS_OF_ONE_USER_TURN, "the gold answer has a turn more than the user; two of its turns are joined"
+    corrected: ClassVar[dict[str, str]] = dict.fromkeys(
+        REFERENCE_TURNS_OF_ONE_USER_TURN, "the reference answer has a turn more than the user; two of its turns are joined"
     )
 
     data: str | None = None
@@ -110,7 +110,7 @@ class Bfcl(Task):
                 kind="ast",
                 functions=json.loads(row["entry"])["functions"],
                 calls=[{call.name: call.arguments} for call in calls],
-                gold=json.loads(row["answer"]),
+                reference=json.loads(row["answer"]),
                 language=language_of(category),
                 category=category,
             )
@@ -119,7 +119,7 @@ class Bfcl(Task):
         return bool(reply.get("valid"))
 
     def _judge_dialogue(self, row: Row, episode: BfclEpisode) -> Verdict:
-        gold: list[list[str]] = json.loads(row["answer"])
+        reference: list[list[str]] = json.loads(row["answer"])
         right, closed = 0, episode.closed
         try:
             if closed:
@@ -127,20 +127,20 @@ class Bfcl(Task):
                     kind="turns",
                     entry=episode.official_entry,
                     turns=episode.steps[:closed],
-                    gold=gold[:closed],
+                    reference=reference[:closed],
                 )
                 right = reply.get("right", 0)
         except Trouble:
             right = 0
-        valid = right == len(gold) and not episode.failed
+        valid = right == len(reference) and not episode.failed
         last_of = {user_turn: number for number, (user_turn, _) in enumerate(episode.said)}
         turn_rewards = [0.0] * len(episode.said)
         for user_turn in range(right):
-            turn_rewards[last_of[user_turn]] = 1.0 / len(gold)
+            turn_rewards[last_of[user_turn]] = 1.0 / len(reference)
         return Verdict(
-            reward=float(valid) if self.reward == "verdict" else right / len(gold),
+            reward=float(valid) if self.reward == "verdict" else right / len(reference),
             success=valid,
-            channels={"valid": float(valid), "turns_right": right / len(gold)},
+            channels={"valid": float(valid), "turns_right": right / len(reference)},
             turn_rewards=turn_rewards,
             requests=[user_turn + 1 for user_turn, _ in episode.said],
             first_wrong=None if valid else _first_wrong(episode, right),
@@ -151,8 +151,8 @@ class Bfcl(Task):
     def reference(self, row: Row) -> list[str]:
         entry: dict[str, Any] = json.loads(row["entry"])
         if row["category"] not in MULTI_TURN:
-            gold = reference_calls(row["category"], entry["functions"], json.loads(row["answer"]))
-            return ["\n".join(map(str, gold)) or NOT_POSSIBLE]
+            reference = reference_calls(row["category"], entry["functions"], json.loads(row["answer"]))
+            return ["\n".join(map(str, reference)) or NOT_POSSIBLE]
         turns: list[str] = []
         for calls_of_turn in entry["calls"]:
             calls = [str(ToolCall(**call)) for call in calls_of_turn]
@@ -168,13 +168,13 @@ class Bfcl(Task):
 
 
 def _first_wrong(episode: BfclEpisode, right: int) -> int | None:
-    """The policy's first wrong turn, as far as it can be told (ours): in the first user turn the checker rejects, the first
-    step with a call that is not among the gold calls; if there is none, the turn that ended it too early."""
+    """The policy's first wrong turn, as far as it can be known (ours): in the first user turn the checker rejects, the first
+    step with a call that is not among the reference calls; if there is none, the turn that ended it too early."""
     steps = [(number, calls) for number, (user_turn, calls) in enumerate(episode.said) if user_turn == right]
     if not steps or right >= len(episode.entry["calls"]):
         return None
-    gold = [(call["name"], call["arguments"]) for call in episode.entry["calls"][right]]
+    reference = [(call["name"], call["arguments"]) for call in episode.entry["calls"][right]]
     for number, calls in steps:
-        if any((call.name, call.arguments) not in gold for call in calls):
+        if any((call.name, call.arguments) not in reference for call in calls):
             return number
     return steps[-1][0]

@@ -28,6 +28,7 @@ AIRPORTS = {
 
 
 class AirlineTools(ServiceTools):
+    domain = "airline"
     tables = ("flights", "reservations", "users")
 
     def get_user_details(self, user_id: str) -> str:

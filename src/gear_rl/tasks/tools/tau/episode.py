@@ -30,7 +30,7 @@ class TauEpisode:
     def __init__(self, world: Desk, user: User) -> None:
         self.world, self.user = world, user
         self.said: list[str] = []
-        """What the user was told."""
+        """What the agent has said to the user."""
         self.calls: list[ToolCall | None] = []
         """Per turn of the agent: the call that was made, or None."""
         self.changed: list[int] = []

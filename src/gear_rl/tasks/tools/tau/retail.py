@@ -1,6 +1,6 @@
 """The shop's tools, written from the benchmark's schemas, rules and example dialogues.
 
-No recorded calls are at hand for this domain; what stands behind it: every gold action list leaves the database changed
+No recorded calls are at hand for this domain; what stands behind it: every reference action list leaves the database changed
 where the benchmark says so, and the orders printed in the 69 example dialogues recur when their calls are worked out from
 the outcome (tests/tasks/test_tau.py).
 """
@@ -18,6 +18,7 @@ REASONS = ("no longer needed", "ordered by mistake")
 
 
 class RetailTools(ServiceTools):
+    domain = "retail"
     tables = ("orders", "products", "users")
 
     def find_user_id_by_email(self, email: str) -> str:

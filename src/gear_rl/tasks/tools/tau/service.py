@@ -12,6 +12,8 @@ from gear_rl.tasks.tools.tau.records import Database, Record
 class ServiceTools:
     """Every public method is a tool. It returns what the agent reads, or raises `Refused` with the database unchanged."""
 
+    domain: ClassVar[str]
+    """The folder of its data, and the category of its problems."""
     tables: ClassVar[tuple[str, ...]]
     terminating: ClassVar[frozenset[str]] = frozenset({"transfer_to_human_agents"})
     """Tools that end the dialogue."""

@@ -25,10 +25,9 @@ FAREWELL = "All of that is done."
 
 @dataclass
 class TauBench(Task):
-    """Reward as the benchmark defines it: at the end of the dialogue the database is what the gold calls leave, and every
+    """Reward as the benchmark defines it: at the end of the dialogue the database is what the reference calls leave, and every
     string of `outputs` was said to the user."""
 
-    domain: ClassVar[str]
     kind: ClassVar[type[ServiceTools]]
     files: ClassVar[tuple[str, ...]]
     """tasks_<name> files of the domain."""
@@ -50,11 +49,11 @@ class TauBench(Task):
         self._world, self._splits = self._load()
         self.tools = self._world.tools
         self._problems = {problem.id: problem for problems in self._splits.values() for problem in problems}
-        self._gold = {key: self._fresh_world().after(problem.actions) for key, problem in self._problems.items()}
+        self._reference = {key: self._fresh_world().after(problem.actions) for key, problem in self._problems.items()}
 
     def _load(self) -> tuple[Domain, dict[str, list[Problem]]]:
         """The domain, and its problems by split."""
-        folder = domain_folder(self.name, self.data, self.domain, self.kind.tables)
+        folder = domain_folder(self.name, self.data, self.kind.domain, self.kind.tables)
         return load_domain(folder, self.kind.tables), {split: load_problems(folder, split) for split in self.files}
 
     def _fresh_world(self) -> World:
@@ -77,7 +76,7 @@ class TauBench(Task):
             "hint": "\n".join([*calls, *words]) or "No change to the database is needed.",
             "answer": json.dumps({"actions": problem.actions, "outputs": problem.outputs}),
             "id": problem.id,
-            "category": self.domain,
+            "category": self.kind.domain,
         }
 
     def episode(self, row: Row) -> TauEpisode:
@@ -97,8 +96,8 @@ class TauBench(Task):
         episode, problem = transcript.episode, self._problem(row)
         if not isinstance(episode, TauEpisode):
             raise GearError(f"{self.name}: a dialogue is judged by the episode it was played in, and this has none.")
-        gold = self._gold[problem.id]
-        database = episode.world.changes() == gold
+        reference = self._reference[problem.id]
+        database = episode.world.changes() == reference
         outputs = all(was_said(text, episode.said) for text in problem.outputs)
         success = episode.ended and database and outputs and not transcript.cut_off
         return Verdict(
@@ -107,25 +106,25 @@ class TauBench(Task):
             channels={"database": float(database), "outputs": float(outputs), "ended": float(episode.ended)},
             first_wrong=None if database else _first_wrong(episode, problem),
             malformed=episode.malformed,
-            trivially_passable=not gold and not problem.outputs,
+            trivially_passable=not reference and not problem.outputs,
         )
 
     def reference(self, row: Row) -> list[str]:
-        """The gold calls one by one, then what must be said. Handing over ends a dialogue, so it is left to the end."""
+        """The reference calls one by one, then what must be said. Handing over ends a dialogue, so it is left to the end."""
         if not isinstance(self._user_of(row), ScriptedUser):
-            raise GearError(f"{self.name}: gold dialogues need the scripted user; leave the option user out.")
+            raise GearError(f"{self.name}: reference dialogues need the scripted user; leave the option user out.")
         problem = self._problem(row)
         calls = [ToolCall(a["name"], a["arguments"]) for a in problem.actions if a["name"] not in self.kind.terminating]
         return [*map(str, calls), " ".join([FAREWELL, *problem.outputs])]
 
 
 def _first_wrong(episode: TauEpisode, problem: Problem) -> int | None:
-    """The first turn that changed the database by a call that is not among the gold ones (ours). None: something is missing
-    rather than wrong."""
-    gold: list[tuple[str, Any]] = [(action["name"], action["arguments"]) for action in problem.actions]
+    """The first turn that changed the database by a call that is not among the reference ones (ours). None: something is
+    missing rather than wrong."""
+    reference: list[tuple[str, Any]] = [(action["name"], action["arguments"]) for action in problem.actions]
     for turn in episode.changed:
         call = episode.calls[turn]
-        if call is not None and (call.name, call.arguments) not in gold:
+        if call is not None and (call.name, call.arguments) not in reference:
             return turn
     return None
 
@@ -136,7 +135,6 @@ class TauRetail(TauBench):
     summary: ClassVar[str] = "customer service of a shop: tools, rules and a user (τ-bench retail)"
     splits: ClassVar[tuple[str, ...]] = ("train", "test", "dev")
     files: ClassVar[tuple[str, ...]] = splits
-    domain: ClassVar[str] = "retail"
     kind: ClassVar[type[ServiceTools]] = RetailTools
 
 
@@ -145,5 +143,4 @@ class TauAirline(TauBench):
     name: ClassVar[str] = "tau_airline"
     summary: ClassVar[str] = "customer service of an airline: tools, rules and a user (τ-bench airline)"
     files: ClassVar[tuple[str, ...]] = ("test",)
-    domain: ClassVar[str] = "airline"
     kind: ClassVar[type[ServiceTools]] = AirlineTools

@@ -59,21 +59,22 @@ class Airline2Tools(AirlineTools):
 
 @dataclass
 class Tau2Bench(TauBench):
-    """Reward: the database is what the gold calls leave, and, where the task's reward basis says so, what had to be
+    """Reward: the database is what the reference calls leave, and, where the task's reward basis says so, what had to be
     communicated was said."""
 
     tau_bench: str = ""
     """Folder of τ-bench, for the tools' schemas (and the airline's database where db.json is missing). Empty: a folder
     tau_bench beside `data`."""
+    splits: ClassVar[tuple[str, ...]] = ("train", "test", "base")
     more_tools: ClassVar[tuple[dict[str, Any], ...]] = ()
 
     def _load(self) -> tuple[Domain, dict[str, list[Problem]]]:
-        needs = [f"{self.domain}/{name}" for name in ("tasks.json", "policy.md", "split_tasks.json")]
-        folder = data_folder(self.name, self.data, needs, GET_IT, ("data/tau2/domains", "tau2_bench")) / self.domain
+        needs = [f"{self.kind.domain}/{name}" for name in ("tasks.json", "policy.md", "split_tasks.json")]
+        folder = data_folder(self.name, self.data, needs, GET_IT, ("data/tau2/domains", "tau2_bench")) / self.kind.domain
         around = [folder.absolute().parents[1], Path(self.data or "").expanduser().absolute().parent]
         beside = self.tau_bench or str(next((place for place in around if (place / "tau_bench").is_dir()), around[0]))
         try:
-            tau = load_domain(domain_folder(self.name, beside, self.domain, self.kind.tables), self.kind.tables)
+            tau = load_domain(domain_folder(self.name, beside, self.kind.domain, self.kind.tables), self.kind.tables)
         except GearError as error:
             raise GearError(
                 f"{error} τ²'s data has no tool schemas: --set task.tau_bench=DIR names τ-bench's. {GET_TAU}"
@@ -114,8 +115,6 @@ def _problems(folder: Path) -> dict[str, list[Problem]]:
 class Tau2Retail(Tau2Bench):
     name: ClassVar[str] = "tau2_retail"
     summary: ClassVar[str] = "the shop with τ²-bench's tasks and splits; natural-language assertions are not judged"
-    splits: ClassVar[tuple[str, ...]] = ("train", "test", "base")
-    domain: ClassVar[str] = "retail"
     kind: ClassVar[type[ServiceTools]] = Retail2Tools
     more_tools: ClassVar[tuple[dict[str, Any], ...]] = (ITEM_TOOL,)
 
@@ -124,6 +123,4 @@ class Tau2Retail(Tau2Bench):
 class Tau2Airline(Tau2Bench):
     name: ClassVar[str] = "tau2_airline"
     summary: ClassVar[str] = "the airline with τ²-bench's tasks and splits, on τ-bench's database"
-    splits: ClassVar[tuple[str, ...]] = ("train", "test", "base")
-    domain: ClassVar[str] = "airline"
     kind: ClassVar[type[ServiceTools]] = Airline2Tools

@@ -1,4 +1,4 @@
-"""The benchmark's world for one rollout: run calls against the database, and compare it with what the gold calls leave."""
+"""The benchmark's world for one rollout: run calls against the database, and compare it with what the reference calls leave."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class World:
         return call.name in self.tools.terminating
 
     def after(self, actions: list[dict[str, Any]]) -> dict[tuple[str, str], str]:
-        """What the gold calls change; those that end a dialogue change nothing."""
+        """What the reference calls change; those that end a dialogue change nothing."""
         for action in actions:
             if action["name"] not in self.tools.terminating:
                 self.call(ToolCall(action["name"], action["arguments"]))

@@ -1,6 +1,6 @@
 """τ²-bench telecom, the carrier's side: customers, lines, bills and plans, and the agent's tools for them.
 
-Written from the benchmark's database, rules and gold calls. What the tools do not check (whether a bill is overdue, whether a
+Written from the benchmark's database, rules and reference calls. What the tools do not check (whether a bill is overdue, or a
 contract has ended) is for the agent to know: the rules say so.
 """
 

@@ -1,6 +1,6 @@
 """τ²-bench telecom, the user's side: a phone, its settings, and what of them lets calls, data and picture messages through.
 
-Written from the benchmark's support manual, which says what breaks what and how it is mended, then compared by reading with
+Written from the benchmark's support manual, which says what breaks what and how it is corrected, then compared by reading with
 the official simulation: which settings make the phone look for a network again, and how fast a network is, are facts of that.
 A line that was resumed has service when the phone has looked again, at a restart say.
 """

@@ -34,10 +34,10 @@ SMALL = "tasks_small.json"
 @dataclass
 class Tau2Telecom(Task):
     """Reward as the benchmark defines it: at the end all of a task's assertions about phone and line hold and, where its reward
-    basis names actions, the gold ones were taken."""
+    basis names actions, the reference ones were taken."""
 
     name: ClassVar[str] = "tau2_telecom"
-    summary: ClassVar[str] = "technical support of a phone carrier: lines, bills and a phone to mend (τ²-bench telecom)"
+    summary: ClassVar[str] = "technical support of a phone carrier: lines, bills and a phone to fix (τ²-bench telecom)"
     splits: ClassVar[tuple[str, ...]] = ("train", "test", "small")
 
     data: str | None = None
@@ -121,11 +121,11 @@ class Tau2Telecom(Task):
         return TauEpisode(world, Ticket(row["prompt"][-1]["content"]))
 
     def verdict(self, row: Row, transcript: Transcript) -> Verdict:
-        episode, gold = transcript.episode, json.loads(row["answer"])
+        episode, reference = transcript.episode, json.loads(row["answer"])
         if not isinstance(episode, TauEpisode) or not isinstance(episode.world, TelecomWorld):
             raise GearError(f"{self.name}: a case is judged by the episode it was played in, and this has none.")
-        held = [episode.world.holds(assertion) for assertion in gold["assertions"]]
-        needed = gold["actions"] if "ACTION" in gold["basis"] else []
+        held = [episode.world.holds(assertion) for assertion in reference["assertions"]]
+        needed = reference["actions"] if "ACTION" in reference["basis"] else []
         taken = all(any(_same(call, action) for call in episode.world.calls) for action in needed)
         success = episode.ended and all(held) and taken and not transcript.cut_off
         return Verdict(
@@ -141,7 +141,7 @@ class Tau2Telecom(Task):
 
     def reference(self, row: Row) -> list[str]:
         if self._chat:
-            raise GearError(f"{self.name}: the gold calls are played without a user; leave the option user out.")
+            raise GearError(f"{self.name}: the reference calls are played without a user; leave the option user out.")
         calls = [ToolCall(a["name"], a["arguments"]) for a in json.loads(row["answer"])["actions"]]
         handed_over = any(call.name == ENDING for call in calls)
         return [*map(str, calls), *([] if handed_over else [FAREWELL])]
