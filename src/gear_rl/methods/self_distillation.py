@@ -31,7 +31,7 @@ class DistillationAlone(Method):
     def __init__(self, /, **options: object) -> None:
         super().__init__(**options)
         given: dict[str, Any] = asdict(self.options)
-        limits = {name: given[name] or None for name in _LIMITS if name in given}  # 0 is none
+        limits: dict[str, Any] = {name: given[name] or None for name in _LIMITS if name in given}  # 0 is none
         beta = given["beta"]
         self.distillation = Distillation(divergence_kind(beta), given["coefficient"], beta=beta, **limits)
 
