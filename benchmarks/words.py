@@ -58,7 +58,9 @@ def curves(args: argparse.Namespace) -> int:
     device = choose_device(args.device)
     model, tokenizer = load_model(args.model, device)
     task = make_task("workshop_words", **_given(args).get("task", {}))
-    result = words_curves.measure(model.eval(), tokenizer, task, task.rows("train", args.rows, seed=args.seed), args.seed)
+    result = words_curves.measure(
+        model.eval(), tokenizer, task, task.rows("train", args.rows, seed=args.seed), args.seed
+    )
     write_json(args.out, result)
     if args.svg:
         args.svg.write_text(words_curves.picture(result))

@@ -45,9 +45,7 @@ def measure(model: Any, tokenizer: Any, task: Task, rows: list[Row], seed: int) 
         "offsets": [-BEFORE, AFTER],
         "around_first_wrong": around,
         "within_mistake": _within(values, decision, mask, turns, first),
-        "by_kind": {
-            kind: _by_label(values, decision, mask & (kinds == number)) for number, kind in enumerate(KINDS)
-        },
+        "by_kind": {kind: _by_label(values, decision, mask & (kinds == number)) for number, kind in enumerate(KINDS)},
     }
 
 
@@ -61,8 +59,10 @@ def _kinds(tokenizer: Any, ids: Tensor, mask: Tensor) -> Tensor:
         for acts, run in groupby(mask[i].tolist()):
             count = len(list(run))
             if acts:
-                pieces = [text[token] for token in ids[i, place : place + count].tolist()]
-                of, at = kinds_of("".join(pieces)), 0
+                tokens = ids[i, place : place + count].tolist()
+                pieces = [text[token] for token in tokens]
+                ended = tokens[-1] in tokenizer.all_special_ids
+                of, at = [*kinds_of("".join(pieces[:-1] if ended else pieces)), *["form"] * len(pieces[-1]) * ended], 0
                 for j, piece in enumerate(pieces):
                     # the last character's: a token such as ' "rear' is what it ends as
                     kinds[i, place + j] = KINDS.index(of[at + len(piece) - 1]) if piece else KINDS.index("form")
@@ -112,9 +112,7 @@ def _within(values: dict[str, Tensor], decision: Tensor, mask: Tensor, turns: Te
     begins[rows, first[rows]] = True
     same = turns == turns.gather(1, first.clamp(min=0)[:, None])
     later = (decision < 0) & mask & same & ~begins & (first >= 0)[:, None]
-    return {
-        name: {"first": _summary(value[begins]), "later": _summary(value[later])} for name, value in values.items()
-    }
+    return {name: {"first": _summary(value[begins]), "later": _summary(value[later])} for name, value in values.items()}
 
 
 def _by_label(values: dict[str, Tensor], decision: Tensor, chosen: Tensor) -> dict[str, Any]:
@@ -166,9 +164,13 @@ def picture(result: dict[str, Any]) -> str:
             parts.append(f'<line x1="{x0}" x2="{x0 + panel}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>')
             parts.append(f'<text x="{x0 - 4}" y="{y + 4:.1f}" text-anchor="end" fill="#555">{value:.2g}</text>')
         zero = at(0, 0)[0]
-        parts.append(f'<line x1="{zero:.1f}" x2="{zero:.1f}" y1="{top}" y2="{y1}" stroke="#999" stroke-dasharray="3 3"/>')
+        parts.append(
+            f'<line x1="{zero:.1f}" x2="{zero:.1f}" y1="{top}" y2="{y1}" stroke="#999" stroke-dasharray="3 3"/>'
+        )
         for offset in (0, 10, 20, 30, 40):
-            parts.append(f'<text x="{at(offset, 0)[0]:.1f}" y="{y1 + 16}" text-anchor="middle" fill="#555">{offset}</text>')
+            parts.append(
+                f'<text x="{at(offset, 0)[0]:.1f}" y="{y1 + 16}" text-anchor="middle" fill="#555">{offset}</text>'
+            )
         for name, points in curves.items():
             line = " ".join(f"{x:.1f},{y:.1f}" for x, y in (at(p["offset"], p["mean"]) for p in points))
             parts.append(f'<polyline points="{line}" fill="none" stroke="{COLOURS[name]}" stroke-width="1.8"/>')

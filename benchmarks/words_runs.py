@@ -182,7 +182,13 @@ def train(one: Run, deadline: float) -> dict[str, Any] | None:
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-    kept = {"success": "success", "reward": "reward", "kl": "kl", "entropy": "entropy", "divergence": "signals/reverse_kl"}
+    kept = {
+        "success": "success",
+        "reward": "reward",
+        "kl": "kl",
+        "entropy": "entropy",
+        "divergence": "signals/reverse_kl",
+    }
     curves = {name: [round(log[key], 4) for log in logs] for name, key in kept.items() if key in logs[0]}
     per_step = statistics.median(log["step_time"] for log in logs)
     return {**asdict(one), "after": after, "curves": curves, "seconds": seconds, "seconds_per_step": per_step}

@@ -204,9 +204,9 @@ class Task(ABC):
         raise GearError(f"task {type(self).__name__} has no `reference`, so its judge cannot be checked.")
 
     def demonstration(self, row: Row, rng: random.Random, hinted: bool) -> Demonstration | None:
-        """A rollout of `row` that the warm start teaches in place of the reference answer, drawn again in every epoch: for tasks
-        that want a model to know some things and not others. `hinted`: with a hint that it follows. None: the task has no
-        such rollouts."""
+        """A rollout of `row` that the warm start teaches in place of the reference answer, drawn again in every epoch: for a
+        task that wants a model to know some things and not others. `hinted`: with a hint that it follows. None: the task has
+        no such rollouts."""
         return None
 
     def empty(self, row: Row) -> str | list[str]:

@@ -73,7 +73,9 @@ def reference_turns(task: Task, row: Row) -> list[str]:
     return reference
 
 
-def played(tokenizer: Any, task: Task, row: Row, turns: Sequence[str], replies: Replies) -> tuple[Reference, Episode, bool]:
+def played(
+    tokenizer: Any, task: Task, row: Row, turns: Sequence[str], replies: Replies
+) -> tuple[Reference, Episode, bool]:
     """The tokens that follow the prompt if `turns` are played; the world afterwards; whether it took all of them."""
     episode, made = task.episode(row), Reference([], [])
     for number, turn in enumerate(turns):
@@ -140,7 +142,11 @@ class Demonstrations:
             if not whole or len(prompt) + len(told.ids) > self.longest:
                 raise GearError(
                     f"{row.get('id', 'a row')}: a demonstration "
-                    + (f"has more than {self.longest} tokens (warm.longest)." if whole else "goes on after its episode.")
+                    + (
+                        f"has more than {self.longest} tokens (warm.longest)."
+                        if whole
+                        else "goes on after its episode."
+                    )
                 )
             examples.append((prompt + told.ids, [0] * len(prompt) + told.mask))
         return examples

@@ -104,11 +104,13 @@ def judge(world: World, order: Order, told: Transcript) -> Verdict:
 
 def _call_labels(turn: str, call: Call, wanted: Call | None) -> TurnLabels:
     labels = TurnLabels(call_from=turn.index(OPEN))
-    right = {} if wanted is None else _texts(wanted)
-    for value in values_in(turn):
-        labels.marks.append(_mark(turn, value.start, value.stop, right.get(value.name)))
-    if (call == wanted) != all(label > 0 for _, _, label in labels.marks):  # written in a way that `values_in` does not find
+    found, right = values_in(turn), {} if wanted is None else _texts(wanted)
+    written = {value.name: turn[value.start : value.stop] for value in found}
+    if any(written.get(name) != text for name, text in _texts(call).items() if name != "mention"):
+        # JSON that says the same in another way (escapes): the call is labelled as a whole
         labels.marks = [(labels.call_from or 0, len(turn), 1 if call == wanted else -1)]
+    else:
+        labels.marks = [_mark(turn, value.start, value.stop, right.get(value.name)) for value in found]
     return labels
 
 

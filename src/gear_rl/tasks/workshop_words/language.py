@@ -1,9 +1,9 @@
 """What is said in the workshop in words: turns of the mechanic, replies, hints; and where in a turn its decisions stand.
 
-    For the rear valve I will use the torque wrench.
-    <tool_call>[{"name": "torque_wrench", "arguments": {"part": "rear valve", "setting": 14}}]</tool_call>
-                                                                        Job 1 is done. The gauge reads 23 bar.
-    Answer: yes
+For the rear valve I will use the torque wrench.
+<tool_call>[{"name": "torque_wrench", "arguments": {"part": "rear valve", "setting": 14}}]</tool_call>
+                                                                    Job 1 is done. The gauge reads 23 bar.
+Answer: yes
 """
 
 from __future__ import annotations

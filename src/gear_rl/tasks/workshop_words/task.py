@@ -58,7 +58,8 @@ class WorkshopWords(Task):
             raise unknown_name("split", split, ("train", "test"))
         rng = random.Random(f"{split}-{seed}-{self.world}-{self.jobs}")
         hint_rng = random.Random(f"hint-{split}-{seed}")  # its own stream: hint quality must not change the orders
-        return [self._row(draw_order(rng, self.jobs), hint_rng, f"{split}-{seed}-{i}") for i in range(1000 if count is None else count)]
+        numbers = range(1000 if count is None else count)
+        return [self._row(draw_order(rng, self.jobs), hint_rng, f"{split}-{seed}-{i}") for i in numbers]
 
     def _row(self, order: Order, rng: random.Random, id: str) -> Row:
         return {

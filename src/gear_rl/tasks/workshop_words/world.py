@@ -29,7 +29,9 @@ TOOLS = tuple(
     }.items()
     for kind in kinds.split()
 )
-PARTS = tuple(f"{place} {noun}" for place in "front rear upper lower".split() for noun in "valve pump shaft filter".split())
+PARTS = tuple(
+    f"{place} {noun}" for place in "front rear upper lower".split() for noun in "valve pump shaft filter".split()
+)
 FAULTS = ("leaks", "rattles", "sticks", "overheats", "slips", "drifts")
 SETTINGS = range(10, 30)
 GAUGE = 32
@@ -117,7 +119,8 @@ def draw_choice(rng: random.Random) -> Choice:
 def wrong_choice(rng: random.Random, right: Choice) -> Choice:
     """Another tool and another setting."""
     return Choice(
-        rng.choice([tool for tool in TOOLS if tool != right.tool]), rng.choice([s for s in SETTINGS if s != right.setting])
+        rng.choice([tool for tool in TOOLS if tool != right.tool]),
+        rng.choice([s for s in SETTINGS if s != right.setting]),
     )
 
 
