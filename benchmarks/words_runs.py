@@ -110,6 +110,7 @@ def run(runs: Sequence[Run], folder: Path, minutes: float, processes: int) -> No
         if worker.is_alive():  # in the middle of a step
             worker.terminate()
             worker.join()
+    waiting.cancel_join_thread()  # runs that nobody took must not keep this process from ending
 
 
 def _work(waiting: Any, folder: Path, deadline: float) -> None:
