@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import words_curves
+import words_picture
 import words_runs
 
 from gear_rl.cli.arguments import add_set
@@ -63,7 +64,7 @@ def curves(args: argparse.Namespace) -> int:
     )
     write_json(args.out, result)
     if args.svg:
-        args.svg.write_text(words_curves.picture(result))
+        args.svg.write_text(words_picture.picture(result))
     print(words_curves.in_words(result))
     return 0
 

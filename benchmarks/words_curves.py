@@ -16,7 +16,6 @@ from gear_rl.tasks.base import Row
 from gear_rl.tasks.workshop_words.language import KINDS, kinds_of
 
 BEFORE, AFTER = 5, 40
-COLOURS = {"all": "#111", "thought": "#1d4ed8", "tool": "#c2410c", "argument": "#15803d"}
 
 
 def measure(model: Any, tokenizer: Any, task: Task, rows: list[Row], seed: int) -> dict[str, Any]:
@@ -133,48 +132,3 @@ def in_words(result: dict[str, Any]) -> str:
         means = ", ".join(f"{label} {v['D']['mean']:.4f} (n {v['D']['n']})" for label, v in labels.items())
         lines.append(f"mean D, {kind}: {means}")
     return "\n".join(lines)
-
-
-def picture(result: dict[str, Any]) -> str:
-    """Two panels: D and gap around the first wrong token, a line for each kind that it may be."""
-    width, height, left, top, panel = 760, 300, 46, 34, 320
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">',
-        f'<rect width="{width}" height="{height}" fill="#fff"/>',
-    ]
-    titles = {"D": "KL(student ‖ hinted self), nats", "gap": "log p − log q of the sampled token"}
-    for number, (signal, title) in enumerate(titles.items()):
-        x0, y1 = left + number * (panel + left), height - 40
-        curves = {
-            name: [p for p in around[signal] if p["n"] >= max(3, around["rollouts"] // 20)]
-            for name, around in result["around_first_wrong"].items()
-        }
-        means = [p["mean"] for points in curves.values() for p in points] or [0.0]
-        low, high = min(0.0, *means), max(1e-3, *means) * 1.05
-
-        def at(offset: float, value: float) -> tuple[float, float]:
-            return (  # the loop's own values are meant, and used before it goes on
-                x0 + panel * (offset + BEFORE) / (AFTER + BEFORE),  # noqa: B023
-                y1 - (y1 - top) * (value - low) / (high - low),  # noqa: B023
-            )
-
-        parts.append(f'<text x="{x0}" y="20" font-size="13">{title}</text>')
-        for value in (low, (low + high) / 2, high):
-            y = at(0, value)[1]
-            parts.append(f'<line x1="{x0}" x2="{x0 + panel}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>')
-            parts.append(f'<text x="{x0 - 4}" y="{y + 4:.1f}" text-anchor="end" fill="#555">{value:.2g}</text>')
-        zero = at(0, 0)[0]
-        parts.append(
-            f'<line x1="{zero:.1f}" x2="{zero:.1f}" y1="{top}" y2="{y1}" stroke="#999" stroke-dasharray="3 3"/>'
-        )
-        for offset in (0, 10, 20, 30, 40):
-            parts.append(
-                f'<text x="{at(offset, 0)[0]:.1f}" y="{y1 + 16}" text-anchor="middle" fill="#555">{offset}</text>'
-            )
-        for name, points in curves.items():
-            line = " ".join(f"{x:.1f},{y:.1f}" for x, y in (at(p["offset"], p["mean"]) for p in points))
-            parts.append(f'<polyline points="{line}" fill="none" stroke="{COLOURS[name]}" stroke-width="1.8"/>')
-    for i, (name, around) in enumerate(result["around_first_wrong"].items()):
-        label = f"{name} ({around['rollouts']})"
-        parts.append(f'<text x="{left + 130 * i}" y="{height - 6}" fill="{COLOURS[name]}">first wrong: {label}</text>')
-    return "\n".join([*parts, "</svg>", ""])

@@ -89,11 +89,13 @@ def plan(args: argparse.Namespace, train: dict[str, Any], task: dict[str, Any]) 
 
 
 def run(runs: Sequence[Run], folder: Path, minutes: float, processes: int) -> None:
-    """Those that are not finished yet, until `minutes` are over."""
+    """Those that are not finished yet, until `minutes` are over; with 0, none."""
     deadline = time.time() + 60 * minutes
     folder.mkdir(parents=True, exist_ok=True)
     left = [one for one in runs if not (folder / f"{one.name}.json").is_file()]
     print(f"{len(runs) - len(left)} of {len(runs)} runs are finished", flush=True)
+    if not left or minutes <= 0:
+        return
     os.environ["OMP_NUM_THREADS"] = "1"  # inherited by the processes
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     context = multiprocessing.get_context("spawn")

@@ -38,7 +38,7 @@ def warm(tmp_path_factory) -> str:
 def benchmarks(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     yield lambda name: importlib.import_module(name)
-    for name in ("words_curves", "words_runs", "words"):
+    for name in ("words_curves", "words_picture", "words_runs", "words"):
         sys.modules.pop(name, None)
 
 
@@ -106,7 +106,7 @@ def test_curves_are_measured_and_drawn(benchmarks, warm):
     model, tokenizer = load_model(warm, "cpu")
     result = curves.measure(model.eval(), tokenizer, task, task.rows("train", 6), seed=0)
     assert result["rollouts"] == 6 and len(result["around_first_wrong"]["all"]["D"]) == 46
-    drawn = curves.picture(result)
+    drawn = benchmarks("words_picture").picture(result)
     assert drawn.count("<polyline") == 8 and drawn.endswith("</svg>\n") and "mean D, form" in curves.in_words(result)
 
 
