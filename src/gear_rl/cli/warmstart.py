@@ -55,13 +55,13 @@ def _teach(args: argparse.Namespace, task: Any, options: Any) -> int:
     from gear_rl.files import write_json
     from gear_rl.models import choose_device, context_of, find_model, load_model
     from gear_rl.training.run import versions
-    from gear_rl.training.warm_start import ReferenceRollouts, warm_start
+    from gear_rl.training.warm_start import rollouts_of, warm_start
 
     torch.manual_seed(args.seed)
     model, tokenizer = load_model(find_model(args.model), choose_device(args.device))
     context = min(options.longest, context_of(model.config))
-    rollouts = ReferenceRollouts(tokenizer, task, rows, context)
-    counts = {"used": len(rollouts.found), "rejected": rollouts.rejected, "too_long": rollouts.too_long}
+    rollouts = rollouts_of(tokenizer, task, rows, context)
+    counts = {"used": rollouts.count, "rejected": rollouts.rejected, "too_long": rollouts.too_long}
     print(
         f"{counts['used']} reference rollouts of {len(rows)} "
         f"(rejected by the judge {counts['rejected']}, too long {counts['too_long']})"

@@ -52,7 +52,13 @@ def transcripts(tokenizer: Any, played: list[Played]) -> list[Transcript]:
 
 
 def judge_all(tokenizer: Any, task: Task, rows: list[Row], played: list[Played]) -> list[Verdict]:
-    return verdicts(task, rows, transcripts(tokenizer, played))
+    told = transcripts(tokenizer, played)
+    if task.judge_knows_decisions:
+        ids = sorted({token for p in played for token in p.completion_ids})
+        text = dict(zip(ids, tokenizer.batch_decode([[token] for token in ids]), strict=True))  # each distinct token once
+        for p, transcript in zip(played, told, strict=True):
+            transcript.pieces, transcript.action_mask = [text[token] for token in p.completion_ids], p.action_mask
+    return verdicts(task, rows, told)
 
 
 @dataclass

@@ -22,6 +22,7 @@ from gear_rl.tasks.base import Episode, Message, Row, SingleTurn, Task, Transcri
 
 TASKS: dict[str, str] = {
     "workshop": "gear_rl.tasks.workshop:Workshop",
+    "workshop_words": "gear_rl.tasks.workshop_words:WorkshopWords",
     # mathematics
     "gsm8k": "gear_rl.tasks.maths.task:Gsm8k",
     "math": "gear_rl.tasks.maths.task:Math",

@@ -21,8 +21,8 @@ database) goes in as JSON text.
 
 **Which method to write.** A task of one turn derives from `SingleTurn` and writes `rows` and `judge(row, completion)`.
 A task with a world writes `rows`, `episode` and `verdict(row, transcript)`, and finds what happened in `transcript.turns`
-or in `transcript.episode`, the very object that was played. Tasks that label single tokens (`Verdict.decisions`) write
-`judge(row, completion)` and get the completion with special tokens kept.
+or in `transcript.episode`, the very object that was played. Tasks that label single tokens (`Verdict.decisions`) find them
+in `transcript.pieces`; one whose tokens are words may write `judge(row, completion)`, special tokens kept.
 `reference(row)` and `empty(row)` let `gear eval --check` show that reference answers score 100 % and empty ones 0 %.
 """
 
@@ -121,6 +121,20 @@ class Transcript:
     """The world they were played in, as it was left."""
     cut_off: bool = False
     """The last turn ran into a limit before its end."""
+    pieces: list[str] = field(default_factory=list)
+    """The text of each token of the completion by itself, for judges that label tokens (`Task.judge_knows_decisions`). Empty
+    where there are no tokens, as with an endpoint."""
+    action_mask: list[int] = field(default_factory=list)
+    """For each of `pieces`: 1 where the policy sampled it."""
+
+
+@dataclass(frozen=True)
+class Demonstration:
+    """A rollout written for the warm start; it need not be right."""
+
+    hint: str
+    """What it was given beside the prompt; "" for nothing."""
+    turns: list[str]
 
 
 class Task(ABC):
@@ -188,6 +202,12 @@ class Task(ABC):
         """A rollout that must score 100 %: a whole completion (a str, judged by `judge`) or the policy's turns (a list,
         played against a fresh `episode`)."""
         raise GearError(f"task {type(self).__name__} has no `reference`, so its judge cannot be checked.")
+
+    def demonstration(self, row: Row, rng: random.Random, hinted: bool) -> Demonstration | None:
+        """A rollout of `row` that the warm start teaches in place of the reference answer, drawn again in every epoch: for a
+        task that wants a model to know some things and not others. `hinted`: with a hint that it follows. None: the task has
+        no such rollouts."""
+        return None
 
     def empty(self, row: Row) -> str | list[str]:
         """A rollout that does nothing, in the same form: it must score 0 %, or the problem is trivially passable."""

@@ -17,14 +17,17 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from gear_rl.chat.hints import hinted_prompt
 from gear_rl.chat.templates import Replies, tokenized_prompts, writes_tools
 from gear_rl.chat.tool_calls import as_list, read_turn
 from gear_rl.errors import GearError
 from gear_rl.options import check_instance, option
-from gear_rl.tasks.base import Row, SingleTurn, Task, Transcript, tools_of
+from gear_rl.tasks.base import Episode, Row, SingleTurn, Task, Transcript, tools_of
+
+Example = tuple[list[int], list[int]]
+"""Token ids, and 1 for each that counts in the loss."""
 
 
 @dataclass
@@ -70,22 +73,83 @@ def reference_turns(task: Task, row: Row) -> list[str]:
     return reference
 
 
+def played(
+    tokenizer: Any, task: Task, row: Row, turns: Sequence[str], replies: Replies
+) -> tuple[Reference, Episode, bool]:
+    """The tokens that follow the prompt if `turns` are played; the world afterwards; whether it took all of them."""
+    episode, made = task.episode(row), Reference([], [])
+    for number, turn in enumerate(turns):
+        ids = [*tokenizer(turn, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+        answer, last = episode.reply(turn), number + 1 == len(turns)
+        reply = replies.ids(answer) if answer is not None and not last else []
+        made.ids.extend([*ids, *reply])
+        made.mask.extend([1] * len(ids) + [0] * len(reply))
+        if answer is None and not last:
+            return made, episode, False
+    return made, episode, True
+
+
 def reference_completion(tokenizer: Any, task: Task, row: Row, replies: Replies, lists: bool) -> Reference | None:
     """What follows the prompt if the reference turns are played; None where the judge does not accept them. `lists`: write
     calls in the form that `chat.templates.TOOLS_IN_WORDS` asks for."""
-    episode, turns, made = task.episode(row), reference_turns(task, row), Reference([], [])
-    written: list[str] = []
-    for number, turn in enumerate(turns):
-        calls = read_turn(turn).calls if lists else []
-        written.append(as_list(calls) if calls else turn)
-        ids = [*tokenizer(written[-1], add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
-        answer = episode.reply(written[-1])
-        reply = replies.ids(answer) if answer is not None and number + 1 < len(turns) else []
-        made.ids.extend([*ids, *reply])
-        made.mask.extend([1] * len(ids) + [0] * len(reply))
-        if answer is None and number + 1 < len(turns):
-            return None
-    return made if task.verdict(row, Transcript("\n".join(written), written, episode)).success else None
+    written = reference_turns(task, row)
+    if lists:
+        written = [as_list(calls) if (calls := read_turn(turn).calls) else turn for turn in written]
+    made, episode, whole = played(tokenizer, task, row, written, replies)
+    accepted = whole and task.verdict(row, Transcript("\n".join(written), written, episode)).success
+    return made if accepted else None
+
+
+class Rollouts(Protocol):
+    """What a warm start learns from."""
+
+    count: int
+    rejected: int
+    """Reference answers that the judge does not accept."""
+    too_long: int
+
+    def epoch(self, rng: random.Random, hinted: float) -> list[Example]:
+        """Token ids and mask of each once, in a new order, prompt included."""
+
+
+def rollouts_of(tokenizer: Any, task: Task, rows: Sequence[Row], longest: int) -> Rollouts:
+    """The task's demonstrations where it has some, else its reference answers."""
+    if task.demonstration(rows[0], random.Random(0), False) is not None:
+        return Demonstrations(tokenizer, task, rows, longest)
+    return ReferenceRollouts(tokenizer, task, rows, longest)
+
+
+class Demonstrations:
+    """Rollouts that the task writes for the warm start (`Task.demonstration`), new ones in every epoch."""
+
+    def __init__(self, tokenizer: Any, task: Task, rows: Sequence[Row], longest: int) -> None:
+        self.tokenizer, self.task, self.rows, self.longest = tokenizer, task, rows, longest
+        self.count, self.rejected, self.too_long = len(rows), 0, 0
+        self._replies = Replies(tokenizer)
+
+    def epoch(self, rng: random.Random, hinted: float) -> list[Example]:
+        rows = rng.sample(self.rows, len(self.rows))
+        shown = [self.task.demonstration(row, rng, rng.random() < hinted) for row in rows]
+        asked = [
+            hinted_prompt(row["prompt"], made.hint if made else "", self.task.hint_template)
+            for row, made in zip(rows, shown, strict=True)
+        ]
+        prompts = tokenized_prompts(self.tokenizer, asked, [tools_of(self.task, row) for row in rows])
+        examples = []
+        for row, made, prompt in zip(rows, shown, prompts, strict=True):
+            assert made is not None
+            told, _, whole = played(self.tokenizer, self.task, row, made.turns, self._replies)
+            if not whole or len(prompt) + len(told.ids) > self.longest:
+                raise GearError(
+                    f"{row.get('id', 'a row')}: a demonstration "
+                    + (
+                        f"has more than {self.longest} tokens (warm.longest)."
+                        if whole
+                        else "goes on after its episode."
+                    )
+                )
+            examples.append((prompt + told.ids, [0] * len(prompt) + told.mask))
+        return examples
 
 
 class ReferenceRollouts:
@@ -107,14 +171,14 @@ class ReferenceRollouts:
                 self.too_long += 1
             else:
                 self.found.append((*prompts, made))
+        self.count = len(self.found)
         if not self.found:
             raise GearError(
                 f"nothing to learn from: of {len(rows)} reference answers the judge rejected {self.rejected}, and "
                 f"{self.too_long} are longer than {longest} tokens (warm.longest)."
             )
 
-    def epoch(self, rng: random.Random, hinted: float) -> list[tuple[list[int], list[int]]]:
-        """Token ids and mask of each once, in a new order, prompt included."""
+    def epoch(self, rng: random.Random, hinted: float) -> list[Example]:
         chosen = []
         for plain, with_hint, made in rng.sample(self.found, len(self.found)):
             prompt = with_hint if rng.random() < hinted else plain
@@ -125,7 +189,7 @@ class ReferenceRollouts:
 def warm_start(
     model: Any,
     tokenizer: Any,
-    rollouts: ReferenceRollouts,
+    rollouts: Rollouts,
     options: WarmStartOptions,
     seed: int,
     say: Callable[[str], None],

@@ -1,0 +1,123 @@
+"""The workshop in words on a language model: is the warm start as designed, what does divergence look like where a rollout
+goes wrong, and which credit method learns most.
+
+    python benchmarks/words.py gate   --model WARM                                     exit code 1 where it is not as designed
+    python benchmarks/words.py curves --model WARM --out curves.json --svg curves.svg
+    python benchmarks/words.py train  --model WARM --folder runs/words --minutes 9 --processes 3 --out words.json
+    python benchmarks/words.py table  words.json
+
+`train` may be called again with the same folder: finished runs are kept, the others start over. docs/workshop_words.md has
+the whole recipe.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import words_curves
+import words_picture
+import words_runs
+
+from gear_rl.cli.arguments import add_set
+from gear_rl.cli.settings import parse_settings
+from gear_rl.evaluation.evaluate import evaluate_model
+from gear_rl.files import write_json
+from gear_rl.models import choose_device, load_model
+from gear_rl.sampling.sampler import Sampler
+from gear_rl.tasks import make_task
+
+GATE = {"student": (0.10, 0.30), "student_greedy": (0.0, 0.60), "hinted": (0.90, 1.0), "hinted_greedy": (0.90, 1.0)}
+"""True success: where it must lie."""
+
+
+def _given(args: argparse.Namespace, *more: str) -> dict[str, Any]:
+    return parse_settings("words.py", args.set, ("task", *more))
+
+
+def gate(args: argparse.Namespace) -> int:
+    device = choose_device(args.device)
+    model, tokenizer = load_model(args.model, device)
+    model = Sampler("bfloat16" if device.startswith("cuda") else "float32")(model)
+    task = make_task("workshop_words", **_given(args).get("task", {}))
+    rows, scores, before = task.rows("test", args.rows), dict[str, float](), {}
+    for who, hinted in (("student", False), ("hinted", True)):
+        before[who] = evaluate_model(model, tokenizer, task, rows, hinted=hinted)
+        scores[who], scores[f"{who}_greedy"] = (before[who][how]["success"] for how in ("sampled", "greedy"))
+    outside = [name for name, (low, high) in GATE.items() if not low <= scores[name] <= high]
+    result = {"model": args.model, "rows": args.rows, "scores": scores, "outside": outside, "evaluation": before}
+    print(json.dumps(scores))
+    print("\n".join(f"{name} {scores[name]:.3f} is outside {GATE[name]}" for name in outside) or "as designed")
+    if args.out:
+        write_json(args.out, result)
+    return int(bool(outside))
+
+
+def curves(args: argparse.Namespace) -> int:
+    device = choose_device(args.device)
+    model, tokenizer = load_model(args.model, device)
+    task = make_task("workshop_words", **_given(args).get("task", {}))
+    result = words_curves.measure(
+        model.eval(), tokenizer, task, task.rows("train", args.rows, seed=args.seed), args.seed
+    )
+    write_json(args.out, result)
+    if args.svg:
+        args.svg.write_text(words_picture.picture(result))
+    print(words_curves.in_words(result))
+    return 0
+
+
+def train(args: argparse.Namespace) -> int:
+    given = _given(args, "train")
+    words_runs.run(
+        words_runs.plan(args, given.get("train", {}), given.get("task", {})), args.folder, args.minutes, args.processes
+    )
+    write_json(args.out, words_runs.collect(args.folder))
+    print(words_runs.table(json.loads(args.out.read_text())))
+    return 0
+
+
+def table(args: argparse.Namespace) -> int:
+    print(words_runs.table(json.loads(args.results.read_text())))
+    return 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+
+    def command(run: Any, takes: str | None) -> argparse.ArgumentParser:
+        made = commands.add_parser(run.__name__)
+        made.set_defaults(run=run)
+        if takes:
+            made.add_argument("--model", required=True)
+            made.add_argument("--device", default="auto")
+            add_set(made, takes)
+        return made
+
+    one = command(gate, "task.NAME")
+    one.add_argument("--rows", type=int, default=256)
+    one.add_argument("--out", type=Path)
+    one = command(curves, "task.NAME")
+    one.add_argument("--rows", type=int, default=512)
+    one.add_argument("--seed", type=int, default=7)
+    one.add_argument("--out", type=Path, required=True)
+    one.add_argument("--svg", type=Path)
+    one = command(train, "task.NAME, train.NAME")
+    one.add_argument("--arms", nargs="+", default=list(words_runs.ARMS), choices=words_runs.ARMS)
+    one.add_argument("--hints", nargs="+", default=["calls"], choices=words_runs.HINTS)
+    one.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
+    one.add_argument("--learning-rates", nargs="+", type=float, default=[1e-4])
+    one.add_argument("--processes", type=int, default=3, help="that share the device")
+    one.add_argument("--minutes", type=float, default=9.0, help="no run starts that would not end in time")
+    one.add_argument("--folder", type=Path, required=True, help="a file per finished run")
+    one.add_argument("--out", type=Path, required=True)
+    command(table, None).add_argument("results", type=Path)
+    args = parser.parse_args()
+    return args.run(args)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

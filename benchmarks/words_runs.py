@@ -1,0 +1,223 @@
+"""Training runs on the workshop in words: arms × hints × learning rates × seeds, several processes on one device, a file for
+each finished run."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import itertools
+import json
+import multiprocessing
+import os
+import shutil
+import statistics
+import tempfile
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from gear_rl.compare.statistics import mean_interval, sign_flip_p
+from gear_rl.files import write_json
+
+ARMS: dict[str, tuple[str, dict[str, Any]]] = {
+    "grpo": ("grpo", {}),
+    "gear": ("gear", {}),
+    "gear_outcome": ("gear", {"direction": "outcome"}),
+    "gear_teacher": ("gear", {"direction": "teacher"}),
+    "token": ("token", {}),
+    "random_segments": ("random_segments", {}),
+    "fixed_segments": ("fixed_segments", {}),
+    "turn_segments": ("turn_segments", {}),
+    "rlsd": ("rlsd", {}),
+    "opsd": ("opsd", {}),
+    "oracle": ("oracle", {}),
+}
+"""Name → method and its options."""
+WITHOUT_HINT = ("grpo", "oracle")
+"""Arms that read no hint: run with the first form of hint only."""
+HINTS: dict[str, dict[str, Any]] = {
+    "calls": {},
+    "noise15": {"hint_errors": 0.15},
+    "noise30": {"hint_errors": 0.30},
+    "noise50": {"hint_errors": 0.50},
+    "bias15": {"hint_errors": 0.15, "hint_error_kind": "bias"},
+    "bias30": {"hint_errors": 0.30, "hint_error_kind": "bias"},
+    "other": {"hint_errors": 1.0, "hint_error_kind": "other"},
+    "answer": {"hint": "answer"},
+}
+"""Name → options of the task."""
+TRAIN: dict[str, Any] = {
+    "steps": 40, "prompts": 16, "generations": 8, "rollouts_per_pass": 64, "precision": "bfloat16", "eval_rows": 256,
+    "kl": 0.04, "checkpoint_every": 10**6, "record_every": 10**6,
+}  # fmt: skip
+"""Large batches: on a GPU a token of 128 rollouts takes hardly longer to sample than one of 32."""
+
+
+@dataclass(frozen=True)
+class Run:
+    arm: str
+    hint: str
+    learning_rate: float
+    seed: int
+    config: dict[str, Any]
+    """As `TrainConfig.from_dict` reads it."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.arm}-{self.hint}-{self.learning_rate:g}-{self.seed}"
+
+
+def plan(args: argparse.Namespace, train: dict[str, Any], task: dict[str, Any]) -> list[Run]:
+    """Seed by seed, so that all arms have as many when time is over."""
+    runs = []
+    for seed, hint, rate, arm in itertools.product(args.seeds, args.hints, args.learning_rates, args.arms):
+        if arm in WITHOUT_HINT and hint != args.hints[0]:
+            continue
+        method, options = ARMS[arm]
+        config = {
+            "task": {"name": "workshop_words", **HINTS[hint], **task},
+            "model": args.model,
+            "credit": {"name": method, **options},
+            "seed": seed,
+            "train": {**TRAIN, "device": args.device, **train, "learning_rate": rate},
+        }
+        runs.append(Run(arm, hint, rate, seed, config))
+    return runs
+
+
+def run(runs: Sequence[Run], folder: Path, minutes: float, processes: int) -> None:
+    """Those that are not finished yet, until `minutes` are over; with 0, none."""
+    deadline = time.time() + 60 * minutes
+    folder.mkdir(parents=True, exist_ok=True)
+    left = [one for one in runs if not (folder / f"{one.name}.json").is_file()]
+    print(f"{len(runs) - len(left)} of {len(runs)} runs are finished", flush=True)
+    if not left or minutes <= 0:
+        return
+    os.environ["OMP_NUM_THREADS"] = "1"  # inherited by the processes
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    context = multiprocessing.get_context("spawn")
+    waiting: Any = context.Queue()
+    for one in left:
+        waiting.put(one)
+    workers = [
+        context.Process(target=_work, args=(waiting, folder, deadline)) for _ in range(min(processes, len(left)))
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(max(1.0, deadline + 5 - time.time()))
+        if worker.is_alive():  # in the middle of a step
+            worker.terminate()
+            worker.join()
+    waiting.cancel_join_thread()  # runs that nobody took must not keep this process from ending
+
+
+def _work(waiting: Any, folder: Path, deadline: float) -> None:
+    import queue
+
+    longest = 0.0
+    while time.time() + longest < deadline:
+        try:
+            one = waiting.get(timeout=1)
+        except queue.Empty:
+            return
+        began = time.time()
+        try:
+            result = train(one, deadline)
+        except Exception:
+            print(f"{one.name} failed:\n{traceback.format_exc()}", flush=True)
+            continue
+        longest = max(longest, time.time() - began)
+        if result is None:
+            print(f"{one.name}: time is over", flush=True)
+            return
+        write_json(folder / f"{one.name}.json", result)
+        after = result["after"]
+        print(
+            f"{one.name}: success {after['sampled']['success']:.3f} sampled, {after['greedy']['success']:.3f} greedy, "
+            f"{result['seconds']:.0f} s, {result['seconds_per_step']:.2f} s a step",
+            flush=True,
+        )
+
+
+def train(one: Run, deadline: float) -> dict[str, Any] | None:
+    """One run and its evaluation; no checkpoints, no record. None: it could not end in time."""
+    import torch
+    from transformers import TrainerCallback
+
+    from gear_rl.evaluation.evaluate import evaluate_model
+    from gear_rl.models import choose_device, load_model
+    from gear_rl.sampling.sampler import Sampler
+    from gear_rl.training.config import TrainConfig
+    from gear_rl.training.progress import NoProgress
+    from gear_rl.training.run import prepare
+    from gear_rl.training.run_folder import RunFolder
+    from gear_rl.training.trainer import build_trainer
+
+    class Deadline(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
+            spent = time.time() - began
+            control.should_training_stop |= time.time() + spent / state.global_step > deadline
+            return control
+
+    config = TrainConfig.from_dict(one.config)
+    task, path = prepare(config)
+    model, tokenizer = load_model(path, choose_device(config.train.device))
+    scratch = Path(tempfile.mkdtemp())
+    try:
+        trainer = build_trainer(config, RunFolder(scratch), task, model, tokenizer, None, NoProgress())
+        trainer.args.save_strategy = "no"  # a checkpoint of the optimizer for every run would fill the disk
+        trainer.add_callback(Deadline())
+        began = time.time()
+        trainer.train()
+        seconds = time.time() - began
+        if trainer.steps_taken < config.train.steps:
+            return None
+        policy = Sampler(config.train.precision)(trainer.policy)
+        after = evaluate_model(policy, tokenizer, task, task.rows("test", config.train.eval_rows))
+        logs = [json.loads(line) for line in (scratch / "metrics.jsonl").read_text().splitlines()]
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    del trainer, policy, model
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    kept = {
+        "success": "success",
+        "reward": "reward",
+        "kl": "kl",
+        "entropy": "entropy",
+        "divergence": "signals/reverse_kl",
+    }
+    curves = {name: [round(log[key], 4) for log in logs] for name, key in kept.items() if key in logs[0]}
+    per_step = statistics.median(log["step_time"] for log in logs)
+    return {**asdict(one), "after": after, "curves": curves, "seconds": seconds, "seconds_per_step": per_step}
+
+
+def collect(folder: Path) -> dict[str, Any]:
+    """All finished runs, compact: what all share is said once."""
+    runs = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    shared = {json.dumps(run.pop("config")["train"] | {"learning_rate": None}) for run in runs}
+    return {"train": [json.loads(train) for train in sorted(shared)], "runs": runs}
+
+
+def table(results: dict[str, Any]) -> str:
+    """True success, sampled and greedy, per arm, hint and rate; and the paired difference from grpo at the same rate."""
+    cells: dict[tuple[str, float, str], dict[int, dict[str, Any]]] = {}
+    for one in results["runs"]:
+        cells.setdefault((one["hint"], one["learning_rate"], one["arm"]), {})[one["seed"]] = one["after"]
+    grpo = {rate: seeds for (_, rate, arm), seeds in cells.items() if arm == "grpo"}
+    lines = ["hint      rate    arm              seeds  sampled  greedy  over grpo (95 %), p"]
+    for (hint, rate, arm), seeds in sorted(cells.items()):
+        sampled, greedy = ([100 * v[how]["success"] for v in seeds.values()] for how in ("sampled", "greedy"))
+        line = f"{hint:9} {rate:<7g} {arm:16} {len(seeds):5}  {statistics.mean(sampled):7.1f} {statistics.mean(greedy):7.1f}"
+        pairs = [s for s in seeds if s in grpo.get(rate, {})]
+        over = [100 * (seeds[s]["sampled"]["success"] - grpo[rate][s]["sampled"]["success"]) for s in pairs]
+        if arm != "grpo" and len(over) > 1:
+            low, high = mean_interval(over)
+            line += f"  {statistics.mean(over):+.1f} ({low:+.1f} to {high:+.1f}), p {sign_flip_p(over):.3f}"
+        lines.append(line)
+    return "\n".join(lines)
