@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from gear_rl.errors import GearError
-from gear_rl.sampling import graph_decoding
-from gear_rl.sampling import own_turns
+from gear_rl.sampling import graph_decoding, own_turns
 from gear_rl.sampling.decoding import MOST_TOKENS, Decoder
 from gear_rl.sampling.graph_decoding import GraphDecoder
 from gear_rl.sampling.play import play

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import Tensor
 from gear_rl.errors import GearError
 from gear_rl.sampling.decoding import MOST_TOKENS
 from gear_rl.sampling.graph_decoding import decoder_for
-from gear_rl.sampling.turns import Request, Turn
+from gear_rl.sampling.turns import Request, Seeds, Turn, TurnSampler
 
 
 @dataclass
@@ -114,6 +115,11 @@ class OwnTurns:
         draws = [row.rng.random() if row.rng and row.samples_next else 0.0 for row in self._rows]
         targets = torch.tensor(draws, dtype=torch.float64, device=logits.device)[:, None] * cumulative[:, -1:]
         return torch.searchsorted(cumulative, targets, right=True).clamp(max=logits.size(-1) - 1).squeeze(1).tolist()
+
+
+@contextmanager
+def own_turns(policy: Any, ends: set[int], temperature: float, rngs: Seeds = None) -> Iterator[TurnSampler]:
+    yield OwnTurns(policy, ends, temperature, rngs=rngs)
 
 
 def _nucleus(shares: Tensor, top_p: float) -> Tensor:

@@ -75,7 +75,7 @@ def play(
     chat: dict[str, Any] | None = None,
 ) -> list[Played]:
     """One rollout per row, by our own decoding. `temperature` 0 is greedy. `prompts` replaces the rows' own (a hinted
-    teacher's, for example). `replies` carries tokenised replies from one call to the next. `chat`: settings of the chat template.
+    teacher's, for example). `replies` carries tokenised replies from one call to the next. `chat`: settings of the template.
 
     Randomness: `generator`, or else torch's global state, one draw per forward for the whole batch. With `rngs`, one per
     row, a row's random numbers do not depend on the batch. Its logits still do, by rounding: a batch of another shape may run

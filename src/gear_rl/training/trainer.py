@@ -14,6 +14,7 @@ from transformers import PrinterCallback
 
 from gear_rl.engines.ranks import Alone, Ranks
 from gear_rl.engines.trl import CreditGRPOTrainer, GRPOConfig
+from gear_rl.engines.trl_vllm import vllm_turns
 from gear_rl.methods import method
 from gear_rl.records.record import RecordWriter
 from gear_rl.signals.from_verdicts import VerdictKnowledge
@@ -24,6 +25,7 @@ from gear_rl.training.progress import Progress
 from gear_rl.training.rollouts import RunRecorder, TaskSampler
 from gear_rl.training.run_callback import RunCallback
 from gear_rl.training.run_folder import RunFolder
+from gear_rl.training.samplers import IN_PROCESS
 
 
 def build_trainer(
@@ -44,7 +46,7 @@ def build_trainer(
     longest = task.max_turns * (task.max_turn_tokens + 8)
     ranks = ranks or Alone()
     here, part = rollouts_here(options, ranks.size)
-    dr_grpo = config.credit == "dr_grpo"
+    dr_grpo, by_vllm = config.credit == "dr_grpo", options.sampler == "vllm"
     arguments = GRPOConfig(
         output_dir=str(folder.checkpoints),
         max_steps=options.steps,
@@ -71,6 +73,8 @@ def build_trainer(
         report_to=options.report_to,
         disable_tqdm=True,
         dataloader_pin_memory=False,
+        use_vllm=by_vllm,
+        vllm_gpu_memory_utilization=options.vllm_memory or 0.3,
     )
 
     chosen = method(config.credit, **config.credit_options)
@@ -102,6 +106,7 @@ def build_trainer(
         recorder=None if writer is None else RunRecorder(writer, tokenizer, options.record_every),
         callbacks=[RunCallback(folder, say, ranks)],
     )
+    sampler.open_turns = vllm_turns(trainer.vllm_generation) if by_vllm else IN_PROCESS[options.sampler]
     # A tied head is not in a checkpoint, and every resume would warn of it; checkpoints are proven whole before (run_folder).
     logging.getLogger("transformers.trainer").addFilter(lambda said: "missing keys" not in said.getMessage())
     trainer.remove_callback(PrinterCallback)  # prints every metric of every step; ours go to the folder
