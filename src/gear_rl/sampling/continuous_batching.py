@@ -86,9 +86,11 @@ def continuous_turns(policy: Any, ends: set[int], temperature: float, rngs: Seed
     if rngs is not None:
         raise GearError("continuous batching has one stream of random numbers for a batch, not one per rollout.")
     sampler = ContinuousTurns(policy, ends, temperature, seed=int(torch.randint(2**31, ())))
+    training = policy.training
     on_gpu = [policy.device] if policy.device.type == "cuda" else []
     with torch.random.fork_rng(devices=on_gpu):  # the seed is set for the whole process
         try:
             yield sampler
         finally:
             sampler.close()
+            policy.train(training)  # transformers leaves it in evaluation mode
