@@ -102,7 +102,7 @@ def test_trls_correction_multiplies_token_credit(tmp_path, workshop, data, engin
         vllm_importance_sampling_clip_max=1.2,
     )  # fmt: skip
     trainer.current_gradient_accumulation_steps = 1
-    rows, batch = one_batch(trainer, data)
+    _, batch = one_batch(trainer, data)
     mask, ratio = batch["completion_mask"].bool(), batch["importance_sampling_ratio"]
     difference = torch.where(mask, batch["old_per_token_logps"] - batch["sampling_per_token_logps"], 0.0)
     kind, bound = level.split("_")
@@ -161,7 +161,9 @@ def test_contract_of_trls_vllm_classes(tmp_path, workshop, data, engine):
     assert isinstance(trainer.vllm_generation, VLLMGeneration) and trainer.use_vllm
     assert callable(trainer.vllm_generation.llm.generate) and callable(vllm_generation.extract_logprobs)
     source = inspect.getsource(GRPOTrainer._generate)
-    assert source.index("sync_weights()") < source.index("self.rollout_func(prompts, self)"), "synced before our sampler"
+    assert source.index("sync_weights()") < source.index("self.rollout_func(prompts, self)"), (
+        "synced before our sampler"
+    )
     settings = vllm_engine.LLM.made[-1].settings
     assert settings["logprobs_mode"] == "processed_logprobs" and settings["tensor_parallel_size"] == 1
 
@@ -174,5 +176,8 @@ def test_contract_of_trls_vllm_classes(tmp_path, workshop, data, engine):
         assert f'output["{field}"]' in scoring, field
     defaults = GRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False)
     assert (defaults.vllm_mode, defaults.vllm_importance_sampling_correction) == ("colocate", True)
-    assert (defaults.vllm_importance_sampling_mode, defaults.vllm_importance_sampling_clip_max) == ("sequence_mask", 3.0)
+    assert (defaults.vllm_importance_sampling_mode, defaults.vllm_importance_sampling_clip_max) == (
+        "sequence_mask",
+        3.0,
+    )
     assert defaults.vllm_gpu_memory_utilization == 0.3, "docs/vllm.md and train.vllm_memory say so"

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -52,7 +52,7 @@ class Logprob:
 class LLM:
     """`vllm.LLM`."""
 
-    made: list[LLM] = []
+    made: ClassVar[list[LLM]] = []
 
     def __init__(self, model: str, **settings: Any) -> None:
         from gear_rl.models import load_model
@@ -84,7 +84,9 @@ class LLM:
         for prompt, params in zip(prompts, each, strict=True):
             ids = prompt["prompt_token_ids"]
             self.asked.append((list(ids), params))
-            outputs.append(SimpleNamespace(prompt_token_ids=ids, outputs=[self._one(ids, params) for _ in range(params.n)]))
+            outputs.append(
+                SimpleNamespace(prompt_token_ids=ids, outputs=[self._one(ids, params) for _ in range(params.n)])
+            )
         return outputs
 
     @torch.no_grad()
@@ -115,7 +117,10 @@ def server(llm: LLM) -> Iterator[str]:
         def log_message(self, *_: Any) -> None: ...
 
         def do_GET(self) -> None:
-            config = {"model_config": {"logprobs_mode": "processed_logprobs"}, "weight_transfer_config": {"backend": "nccl"}}
+            config = {
+                "model_config": {"logprobs_mode": "processed_logprobs"},
+                "weight_transfer_config": {"backend": "nccl"},
+            }
             known = {"/health": {}, "/v1/models": {"data": [{"id": "policy"}]}, "/server_info": {"vllm_config": config}}
             self._send(known[self.path.split("?")[0]])
 
@@ -146,7 +151,9 @@ def server(llm: LLM) -> Iterator[str]:
 
 
 def _choice(prompt: list[int], said: Any) -> dict[str, Any]:
-    names, values = zip(*[(f"token_id:{t}", lp.logprob) for step in said.logprobs for t, lp in step.items()], strict=True)
+    names, values = zip(
+        *[(f"token_id:{t}", lp.logprob) for step in said.logprobs for t, lp in step.items()], strict=True
+    )
     tops = [{name: value} for name, value in zip(names, values, strict=True)]
     logprobs = {"tokens": names, "token_logprobs": values, "top_logprobs": tops}
     return {"prompt_token_ids": prompt, "token_ids": said.token_ids, "logprobs": logprobs}
