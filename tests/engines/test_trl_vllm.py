@@ -58,12 +58,13 @@ def one_batch(trainer, data, prompts=2):
     return rows, trainer._generate_and_score_completions(rows)
 
 
-@pytest.mark.parametrize("world", ["single_turn", "environment"])
-@pytest.mark.parametrize("mode", ["colocate", "server"])
-def test_signals_are_the_policys_not_the_samplers(tmp_path, workshop, data, engine, mode, world):
+@pytest.mark.parametrize("credit", ["gear", "low_probability"])
+@pytest.mark.parametrize(("mode", "world"), [("colocate", "single_turn"), ("server", "environment")])
+def test_signals_are_the_policys_not_the_samplers(tmp_path, workshop, data, engine, mode, world, credit):
+    """gear reads the student beside its teacher; low_probability takes what TRL has read."""
     seen = []
     changes = dict(environment_factory=WorkshopEnvironment) if world == "environment" else {}
-    trainer = credit_trainer(tmp_path, workshop, data, engine(mode), recorder=seen.append, **changes)
+    trainer = credit_trainer(tmp_path, workshop, data, engine(mode), credit, recorder=seen.append, **changes)
     _, batch = one_batch(trainer, data)
     (scored,) = seen
     rollouts, mask = scored.rollouts, scored.rollouts.action_mask
