@@ -11,7 +11,7 @@ export HF_HUB_OFFLINE ?= 1
 export TRL_EXPERIMENTAL_SILENCE ?= 1
 export NO_MKDOCS_2_WARNING ?= 1
 
-.PHONY: train test lint docs browser nightly clean verl-smoke verl-quick
+.PHONY: train test lint docs browser nightly clean verl-smoke verl-quick vllm-smoke
 train: $(READY)
 	$(BIN)/gear train $(ARGS)
 
@@ -37,6 +37,12 @@ docs: $(READY)
 nightly: $(READY)
 	set -e; for m in $$($(BIN)/gear methods --json | $(BIN)/python -c 'import json,sys; print(*[m["name"] for m in json.load(sys.stdin)])'); do \
 	  $(BIN)/gear train --credit $$m --out runs/nightly/$$m; done
+
+# vLLM itself, on a CPU, in an environment of its own (3.7 GB): docs/vllm.md says what it is made of. Not part of `make test`.
+VLLM_VENV := .venv-vllm
+vllm-smoke:
+	test -x $(VLLM_VENV)/bin/python || { echo "no $(VLLM_VENV): docs/vllm.md says how it is made"; exit 2; }
+	for part in interface script train; do $(VLLM_VENV)/bin/python tests/vllm_smoke/smoke.py $$part || exit 1; done
 
 # verl on Ray has an environment of its own (1.9 GB) and runs on a CPU. On two cores each of its five starts takes one to three
 # minutes, a step about two seconds; the whole takes twenty minutes, less with ARGS='--steps 30'. Not part of `make test`.

@@ -87,7 +87,8 @@ def test_sampling_follows_the_model(workshop, model_and_tokenizer):
 
 
 def test_top_p_keeps_the_likeliest(workshop, model_and_tokenizer):
-    from gear_rl.sampling.play import _nucleus, play
+    from gear_rl.sampling.own_turns import _nucleus
+    from gear_rl.sampling.play import play
 
     shares = torch.tensor([[0.5, 0.3, 0.15, 0.05], [0.05, 0.9, 0.03, 0.02]])
     assert (_nucleus(shares, 0.7) > 0).tolist() == [[True, True, False, False], [False, True, False, False]]

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from gear_rl.errors import GearError
-from gear_rl.sampling import graph_decoding
-from gear_rl.sampling import play as agent
+from gear_rl.sampling import graph_decoding, own_turns
 from gear_rl.sampling.decoding import MOST_TOKENS, Decoder
 from gear_rl.sampling.graph_decoding import GraphDecoder
 from gear_rl.sampling.play import play
@@ -87,7 +86,7 @@ def test_a_cache_of_fixed_place_is_the_same_cache(speaker, spare, monkeypatch):
         made.append(GraphDecoder(model, graphs=False, spare=spare))
         return made[-1]
 
-    monkeypatch.setattr(agent, "decoder_for", decoder)
+    monkeypatch.setattr(own_turns, "decoder_for", decoder)
     assert played(speaker, rows) == expected
     assert made[0].plain is False and len(made[0].place.valid) < len(rows)
 

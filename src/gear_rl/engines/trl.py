@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -187,7 +187,8 @@ class CreditGRPOTrainer(GRPOTrainer):
     def _play(self, sampler: RolloutSampler) -> dict[str, Any]:
         ranks, rows = self.credit_step.ranks, self._inputs
         first = ranks.index * len(rows) if ranks.size > 1 else None
-        with self.whole_policy() as policy:
+        # vLLM holds the weights itself: none are gathered here.
+        with nullcontext(self.policy) if self.use_vllm else self.whole_policy() as policy:
             return sampler.sample(rows, policy, self.state.global_step, first)
 
     def _generate(self, prompts: list) -> Any:

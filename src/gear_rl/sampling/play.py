@@ -1,4 +1,4 @@
-"""Play episodes with a local model: batched, multi-turn, one key-value cache from the first token to the last.
+"""Play episodes: batched, multi-turn, by any sampler of turns.
 
 Used where no engine samples: evaluation, and as `rollout_func` for tasks with an environment of their own. Token ids are
 concatenated, never decoded and tokenised again: what the policy sampled is what is scored.
@@ -13,17 +13,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from gear_rl.chat.messages import Prompt
 from gear_rl.chat.templates import Replies, end_tokens, tokenized_prompts
 from gear_rl.errors import GearError
 from gear_rl.models import context_of
-from gear_rl.sampling.decoding import MOST_TOKENS
-from gear_rl.sampling.graph_decoding import decoder_for
+from gear_rl.sampling.own_turns import OwnTurns
+from gear_rl.sampling.turns import Request, Turn, TurnSampler
 from gear_rl.tasks.base import Episode, Row, Task, Transcript, Verdict, tools_of, verdicts
 
-__all__ = ["Played", "Replies", "judge_all", "play", "tokenized_prompts", "transcripts"]
+__all__ = ["Played", "Replies", "judge_all", "play", "play_with", "tokenized_prompts", "transcripts"]
 
 
 @dataclass
@@ -39,6 +38,12 @@ class Played:
     cut_off: bool = False
     """The last turn reached a limit: the task's, or the end of the model's context."""
     episode: Episode | None = None
+    logprobs: list[float] | None = None
+    """The sampler's own log-probabilities of `completion_ids`, 0 for the environment's; None where it gives none."""
+
+    @property
+    def ids(self) -> list[int]:
+        return self.prompt_ids + self.completion_ids
 
     def transcript(self, completion: str) -> Transcript:
         """What a judge reads; `completion` is the text of `completion_ids`."""
@@ -52,39 +57,15 @@ def transcripts(tokenizer: Any, played: list[Played]) -> list[Transcript]:
 
 
 def judge_all(tokenizer: Any, task: Task, rows: list[Row], played: list[Played]) -> list[Verdict]:
-    told = transcripts(tokenizer, played)
+    seen = transcripts(tokenizer, played)
     if task.judge_knows_decisions:
         ids = sorted({token for p in played for token in p.completion_ids})
         text = dict(zip(ids, tokenizer.batch_decode([[token] for token in ids]), strict=True))  # each distinct token once
-        for p, transcript in zip(played, told, strict=True):
+        for p, transcript in zip(played, seen, strict=True):
             transcript.pieces, transcript.action_mask = [text[token] for token in p.completion_ids], p.action_mask
-    return verdicts(task, rows, told)
+    return verdicts(task, rows, seen)
 
 
-@dataclass
-class _Rollout:
-    """A rollout under way."""
-
-    played: Played
-    episode: Episode
-    rng: random.Random | None
-    pending: list[int] = field(default_factory=list)
-    """Tokens that the model has not read yet."""
-    turn: list[int] = field(default_factory=list)
-    done: bool = False
-
-    @property
-    def samples_next(self) -> bool:
-        """Whether the model has read everything, so that the next token is the policy's."""
-        return not self.done and not self.pending
-
-    def end(self, cut_off: bool, tokenizer: Any) -> None:
-        self.done, self.played.cut_off = True, cut_off
-        if self.turn:
-            self.played.turns.append(tokenizer.decode(self.turn))
-
-
-@torch.no_grad()
 def play(
     model: Any,
     tokenizer: Any,
@@ -99,106 +80,85 @@ def play(
     replies: Replies | None = None,
     chat: dict[str, Any] | None = None,
 ) -> list[Played]:
-    """One rollout per row. `temperature` 0 is greedy. `prompts` replaces the rows' own (a hinted teacher's, for example).
-    `replies` carries tokenised replies from one call to the next. `chat`: settings of the chat template.
+    """One rollout per row, by our own decoding. `temperature` 0 is greedy. `prompts` replaces the rows' own (a hinted
+    teacher's, for example). `replies` carries tokenised replies from one call to the next. `chat`: settings of the template.
 
     Randomness: `generator`, or else torch's global state, one draw per forward for the whole batch. With `rngs`, one per
     row, a row's random numbers do not depend on the batch. Its logits still do, by rounding: a batch of another shape may run
     another kernel. In float32 that changes a token now and then, in 16 bits many (docs/evaluation.md has counts)."""
+    sampler = OwnTurns(model, end_tokens(model, tokenizer), temperature, top_p, generator, rngs)
+    return play_with(sampler, model.config, tokenizer, task, rows, prompts=prompts, replies=replies, chat=chat)
+
+
+def play_with(
+    sampler: TurnSampler,
+    model_config: Any,
+    tokenizer: Any,
+    task: Task,
+    rows: list[Row],
+    *,
+    prompts: list[Prompt] | None = None,
+    replies: Replies | None = None,
+    chat: dict[str, Any] | None = None,
+) -> list[Played]:
+    """One rollout per row, its turns sampled by `sampler`; see `play`."""
     replies = replies or Replies(tokenizer, **(chat or {}))
     tools = [tools_of(task, row) for row in rows]
     opening = tokenized_prompts(tokenizer, prompts or [row["prompt"] for row in rows], tools, **(chat or {}))
-    context = context_of(model.config)
+    context = context_of(model_config)
     for row, ids in zip(rows, opening, strict=True):
         if len(ids) >= context:
             name = row.get("id", "a row")
             raise GearError(f"{name}: its prompt of {len(ids)} tokens does not fit the model's context of {context}.")
-    each: Sequence[random.Random | None] = rngs or [None] * len(rows)
-    rollouts = [
-        _Rollout(Played(ids), task.episode(row), rng) for ids, row, rng in zip(opening, rows, each, strict=True)
-    ]
-    for rollout in rollouts:
-        rollout.played.episode = rollout.episode
-    played, ends, decoder = [r.played for r in rollouts], end_tokens(model, tokenizer), decoder_for(model)
-    read = opening
+    played = [Played(ids, episode=task.episode(row)) for ids, row in zip(opening, rows, strict=True)]
+
+    def submit(rollouts: Sequence[int]) -> None:
+        requests = [(i, played[i].ids) for i in rollouts]
+        sampler.submit([Request(i, ids, min(task.max_turn_tokens, context - len(ids))) for i, ids in requests])
+
+    submit(range(len(rows)))
+    running = len(rows)
     with ThreadPoolExecutor(task.concurrent_replies) as threads:
-        while True:
-            logits = decoder.read(read)
-            if read is opening and logits.isnan().any():  # on a GPU, sampling from it would end the process
-                raise GearError("the model's output is not a number: its weights are damaged.")
-            sampled = _sample(logits, temperature, top_p, generator, rollouts if rngs else None)
-            asking = [
-                r
-                for r, token in zip(rollouts, sampled, strict=True)
-                if r.samples_next and _append(r, token, ends, tokenizer, task)
-            ]
-            answers = threads.map(_ask, asking) if task.concurrent_replies > 1 else map(_ask, asking)
-            for rollout, reply in zip(asking, answers, strict=True):
-                if reply is None or len(rollout.played.turns) >= task.max_turns:
-                    rollout.done = True
+        while running:
+            finished = sampler.finished()
+            for turn in finished:
+                _append(played[turn.rollout], turn, tokenizer)
+            asking = [turn.rollout for turn in finished if turn.ended]
+            running -= len(finished) - len(asking)
+            asked = [played[i] for i in asking]
+            answers = threads.map(_ask, asked) if task.concurrent_replies > 1 else map(_ask, asked)
+            going_on = []
+            for i, reply in zip(asking, answers, strict=True):
+                if reply is None or len(played[i].turns) >= task.max_turns:
                     continue
-                ids = replies.ids(reply)
-                rollout.pending += ids
-                rollout.played.completion_ids += ids
-                rollout.played.action_mask += [0] * len(ids)
-            for rollout in rollouts:
-                if not rollout.done and len(rollout.played.prompt_ids) + len(rollout.played.completion_ids) >= context:
-                    rollout.end(True, tokenizer)
-            running = [rollout for rollout in rollouts if not rollout.done]
-            if not running:
-                return played
-            if (rngs or temperature == 0) and 2 * len(running) <= len(rollouts):
-                # Half are done: drop them. Not where one draw serves all rows: it would change the other rows' tokens.
-                decoder.keep([i for i, rollout in enumerate(rollouts) if not rollout.done])
-                rollouts = running
-            # Rows in step read the environment's reply in one forward. Out of step, those with many tokens to read take a
-            # few at a time beside those with one.
-            least, most = (f(len(rollout.pending) for rollout in running) for f in (min, max))
-            width = most if most == least else min(most, MOST_TOKENS)
-            read = [[] if rollout.done else rollout.pending[:width] for rollout in rollouts]
-            for rollout in running:
-                del rollout.pending[:width]
+                _reply(played[i], replies.ids(reply))
+                played[i].cut_off = len(played[i].ids) >= context
+                if not played[i].cut_off:
+                    going_on.append(i)
+            running -= len(asking) - len(going_on)
+            if going_on:
+                submit(going_on)
+    return played
 
 
-def _sample(
-    logits: Tensor, temperature: float, top_p: float, generator: torch.Generator | None, rollouts: list[_Rollout] | None
-) -> list[int]:
-    """logits (B, V) → one token per row. `rollouts`: each row by its own generator, which is advanced only where the row
-    samples next."""
-    if temperature == 0:
-        return logits.argmax(-1).tolist()
-    shares = (logits / temperature).softmax(-1)
-    if top_p < 1:
-        shares = _nucleus(shares, top_p)
-    if rollouts is None:
-        return torch.multinomial(shares, 1, generator=generator).squeeze(1).tolist()
-    cumulative = shares.double().cumsum(-1)
-    draws = [r.rng.random() if r.rng and r.samples_next else 0.0 for r in rollouts]
-    targets = torch.tensor(draws, dtype=torch.float64, device=logits.device)[:, None] * cumulative[:, -1:]
-    return torch.searchsorted(cumulative, targets, right=True).clamp(max=logits.size(-1) - 1).squeeze(1).tolist()
+def _append(played: Played, turn: Turn, tokenizer: Any) -> None:
+    """The policy's turn, cut off or not. The judge sees a turn that was cut off without its end."""
+    played.completion_ids += turn.tokens
+    played.action_mask += [1] * len(turn.tokens)
+    played.turns.append(tokenizer.decode(turn.tokens[:-1] if turn.ended else turn.tokens))
+    played.cut_off = not turn.ended
+    if turn.logprobs is not None:
+        played.logprobs = (played.logprobs or []) + turn.logprobs
 
 
-def _nucleus(shares: Tensor, top_p: float) -> Tensor:
-    """shares (B, V) with all but the likeliest tokens that together reach `top_p` set to 0; the likeliest always stays."""
-    ordered, index = shares.sort(-1, descending=True)
-    ordered = ordered.masked_fill(ordered.cumsum(-1) - ordered >= top_p, 0.0)
-    return torch.zeros_like(shares).scatter(-1, index, ordered)
+def _reply(played: Played, ids: list[int]) -> None:
+    """The environment's answer."""
+    played.completion_ids += ids
+    played.action_mask += [0] * len(ids)
+    if played.logprobs is not None:
+        played.logprobs += [0.0] * len(ids)
 
 
-def _append(rollout: _Rollout, token: int, ends: set[int], tokenizer: Any, task: Task) -> bool:
-    """Add the policy's `token`. Whether it ended the turn, so that the environment replies."""
-    rollout.played.completion_ids.append(token)
-    rollout.played.action_mask.append(1)
-    rollout.pending = [token]
-    if token not in ends:
-        rollout.turn.append(token)
-        if len(rollout.turn) >= task.max_turn_tokens:
-            rollout.end(True, tokenizer)  # the judge sees a turn without its end
-        return False
-    rollout.played.turns.append(tokenizer.decode(rollout.turn))
-    rollout.turn = []
-    return True
-
-
-def _ask(rollout: _Rollout) -> Any:
-    return rollout.episode.reply(rollout.played.turns[-1])
+def _ask(played: Played) -> Any:
+    assert played.episode is not None
+    return played.episode.reply(played.turns[-1])

@@ -14,6 +14,7 @@ from gear_rl.tasks import find_task
 
 PRECISIONS = ("float32", "bfloat16")
 SCHEDULES = ("linear", "constant")
+SAMPLERS = ("own", "continuous_batching", "vllm")
 
 
 @dataclass
@@ -65,6 +66,11 @@ class TrainOptions:
     """Steps between two checkpoints."""
     record_every: int = option(10, at_least=1)
     """Steps between two whose rollouts are kept in the record."""
+    sampler: str = option("own", choices=SAMPLERS)
+    """What samples the rollouts. own: our decoding, exactly resumable. continuous_batching: transformers' paged cache. vllm:
+    vLLM in this process, started and updated by TRL. Evaluation before and after is always by our own (docs/vllm.md)."""
+    vllm_memory: float | None = option(None, above=0.0, at_most=1.0)
+    """Share of the GPU's memory that vLLM takes (sampler=vllm). None: TRL's default, 0.3."""
     engine: str = option("trl")
     """What trains: trl, or one that an installed package adds (entry point group gear_rl.engines)."""
     report_to: str = "none"

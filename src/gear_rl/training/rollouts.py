@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from gear_rl.chat.messages import Prompt
-from gear_rl.chat.templates import Replies, tokenized_prompts
+from gear_rl.chat.templates import Replies, end_tokens, tokenized_prompts
 from gear_rl.engines.record import write_scored
 from gear_rl.engines.step import Scored
 from gear_rl.records.writer import RecordWriter
-from gear_rl.sampling.play import judge_all, play
+from gear_rl.sampling.own_turns import own_turns
+from gear_rl.sampling.play import judge_all, play_with
 from gear_rl.sampling.sampler import Sampler
+from gear_rl.sampling.turns import OpenSampler
 from gear_rl.signals.sampled import Ids
 from gear_rl.tasks.base import Row, Task, Verdict, tools_of
 
@@ -27,6 +29,7 @@ class TaskSampler:
         processes always: they then sample what one process would."""
         self.task, self.tokenizer, self.temperature = task, tokenizer, temperature
         self.seed, self.seeded = seed, seeded
+        self.open_turns: OpenSampler = own_turns
         self.verdicts: Sequence[Verdict] = ()
         self._replies, self._policy = Replies(tokenizer), Sampler(precision)
 
@@ -35,16 +38,16 @@ class TaskSampler:
         if first is not None or self.seeded:
             places = range(first or 0, (first or 0) + len(rows))
             rngs = [random.Random(f"{self.seed}-{step}-{place}") for place in places]
-        played = play(
-            self._policy(policy), self.tokenizer, self.task, rows, temperature=self.temperature, rngs=rngs,
-            replies=self._replies,
-        )  # fmt: skip
+        model = self._policy(policy)
+        with self.open_turns(model, end_tokens(model, self.tokenizer), self.temperature, rngs) as turns:
+            played = play_with(turns, model.config, self.tokenizer, self.task, rows, replies=self._replies)
         self.verdicts = judge_all(self.tokenizer, self.task, rows, played)
         return {
             "prompt_ids": [p.prompt_ids for p in played],
             "completion_ids": [p.completion_ids for p in played],
             "env_mask": [p.action_mask for p in played],
-            "logprobs": None,
+            # For TRL's correction of the sampler's rounding alone.
+            "logprobs": None if played[0].logprobs is None else [p.logprobs for p in played],
         }
 
     def tokenize(self, prompts: Sequence[Prompt], rows: Sequence[Row]) -> Ids:

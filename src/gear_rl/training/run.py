@@ -11,6 +11,8 @@ from contextlib import nullcontext
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+import torch
+
 from gear_rl.engines.ranks import Alone, Ranks
 from gear_rl.engines.refusals import refuse_small_dataset
 from gear_rl.errors import GearError, unknown_name
@@ -30,6 +32,7 @@ from gear_rl.training.run_folder import RunFolder
 def prepare(config: TrainConfig, processes: int = 1) -> tuple[Task, str]:
     """Everything that can be refused is refused here, before a model is loaded or a folder made."""
     from gear_rl.training.engines import ENGINES, find_engine
+    from gear_rl.training.samplers import check_sampler
 
     rollouts_here(config.train, processes)
     task = make_task(config.task, **config.task_options)
@@ -40,7 +43,7 @@ def prepare(config: TrainConfig, processes: int = 1) -> tuple[Task, str]:
     find_engine(config.train.engine)
     if processes > 1 and config.train.engine not in ENGINES:
         raise GearError(f"train.engine={config.train.engine} runs in one process, and this is one of {processes}.")
-    choose_device(config.train.device)
+    check_sampler(config.train, torch.device(choose_device(config.train.device)), processes)
     _check_tracker(config.train.report_to)
     rows = check_rows(task.rows("train", config.train.steps * config.train.prompts, config.seed), "train")
     refuse_small_dataset(rows, config.train.prompts, processes)

@@ -15,6 +15,7 @@ from transformers import PrinterCallback
 from gear_rl.engines import TRAINER_SETTINGS
 from gear_rl.engines.ranks import Alone, Ranks
 from gear_rl.engines.trl import CreditGRPOTrainer, GRPOConfig
+from gear_rl.engines.trl_vllm import vllm_turns
 from gear_rl.methods import method
 from gear_rl.records.writer import RecordWriter
 from gear_rl.signals.from_verdicts import VerdictKnowledge
@@ -25,6 +26,7 @@ from gear_rl.training.progress import Progress
 from gear_rl.training.rollouts import RunRecorder, TaskSampler
 from gear_rl.training.run_callback import RunCallback
 from gear_rl.training.run_folder import RunFolder
+from gear_rl.training.samplers import IN_PROCESS
 
 
 def build_trainer(
@@ -45,7 +47,7 @@ def build_trainer(
     longest = task.max_turns * (task.max_turn_tokens + 8)
     ranks = ranks or Alone()
     here, part = rollouts_here(options, ranks.size)
-    dr_grpo = config.credit == "dr_grpo"
+    dr_grpo, by_vllm = config.credit == "dr_grpo", options.sampler == "vllm"
     arguments = GRPOConfig(
         output_dir=str(folder.checkpoints),
         max_steps=options.steps,
@@ -68,6 +70,8 @@ def build_trainer(
         save_total_limit=2,  # the one being written, and the one to fall back to
         logging_strategy="steps",
         report_to=options.report_to,
+        use_vllm=by_vllm,
+        vllm_gpu_memory_utilization=options.vllm_memory or 0.3,
         **TRAINER_SETTINGS,
     )
 
@@ -100,6 +104,7 @@ def build_trainer(
         recorder=None if writer is None else RunRecorder(writer, tokenizer, options.record_every),
         callbacks=[RunCallback(folder, say, ranks)],
     )
+    sampler.open_turns = vllm_turns(trainer.vllm_generation) if by_vllm else IN_PROCESS[options.sampler]
     # A tied head is not in a checkpoint, and every resume would warn of it; checkpoints are proven whole before (run_folder).
     logging.getLogger("transformers.trainer").addFilter(lambda said: "missing keys" not in said.getMessage())
     trainer.remove_callback(PrinterCallback)  # prints every metric of every step; ours go to the folder
