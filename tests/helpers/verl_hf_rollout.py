@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import os
 import zlib
 from collections import Counter
 
@@ -12,22 +12,39 @@ from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 
 
+WEIGHTS = "GEAR_TEST_WEIGHTS"
+"""A folder: each replica leaves there the weights that it is given."""
+
+
+@ray.remote(num_cpus=0)
+class HFCounter:
+    """How often a prompt was asked in a step, whichever replica was asked: rollouts do not depend on the number of workers."""
+
+    def __init__(self):
+        self.step, self.asked = 0, Counter()
+
+    def next(self, step, prompt_ids):
+        if step != self.step:
+            self.step, self.asked = step, Counter()
+        self.asked[prompt_ids] += 1
+        return self.asked[prompt_ids]
+
+
 @ray.remote(num_cpus=0)
 class HFServer:
-    def __init__(self, path, seed):
+    def __init__(self, path, rank):
         torch.set_num_threads(1)
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         self.model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
         self.end = AutoTokenizer.from_pretrained(path).eos_token_id
-        self.step, self.seed, self.asked = 0, seed, Counter()
+        self.step, self.rank = 0, rank
+        self.counter = HFCounter.options(name="hf_counter", get_if_exists=True).remote()
 
     @torch.no_grad()
-    def _sample(self, prompt_ids, temperature, most):
+    def _sample(self, prompt_ids, number, temperature, most):
         # Seeded by what is asked, not by the order in which rollouts ask: a resumed run draws as the first one did.
-        self.asked[tuple(prompt_ids)] += 1
-        seed = zlib.crc32(repr((self.seed, self.step, list(prompt_ids), self.asked[tuple(prompt_ids)])).encode())
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(zlib.crc32(repr((self.step, list(prompt_ids), number)).encode()))
         cache, ids, said, logps = None, torch.tensor([list(prompt_ids)]), [], []
         while len(said) < most and (not said or said[-1] != self.end):
             out = self.model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
@@ -40,9 +57,9 @@ class HFServer:
         return said, logps
 
     async def generate(self, request_id, prompt_ids, sampling_params, **_):
-        await asyncio.sleep(0)
+        number = await self.counter.next.remote(self.step, tuple(prompt_ids))
         said, logps = self._sample(
-            prompt_ids, sampling_params.get("temperature", 1.0), sampling_params.get("max_tokens", 8)
+            prompt_ids, number, sampling_params.get("temperature", 1.0), sampling_params.get("max_tokens", 8)
         )
         return TokenOutput(
             token_ids=said, log_probs=logps, stop_reason="completed", extra_fields={"global_steps": self.step}
@@ -50,7 +67,9 @@ class HFServer:
 
     async def load(self, weights, step):
         unexpected = self.model.load_state_dict(dict(weights), strict=False).unexpected_keys
-        self.step, self.asked = step, Counter()
+        self.step = step
+        if folder := os.environ.get(WEIGHTS):
+            torch.save(dict(weights), f"{folder}/weights-{step}-{self.rank}.pt")
         return unexpected
 
     async def sleep(self, *args, **kwargs): ...
