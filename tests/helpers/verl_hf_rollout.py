@@ -11,7 +11,6 @@ import torch
 from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 
-
 WEIGHTS = "GEAR_TEST_WEIGHTS"
 """A folder: each replica leaves there the weights that it is given."""
 

@@ -17,6 +17,10 @@ import torch
 from torch import Tensor
 from transformers import TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
+from gear_rl.engines.versions import check_version
+
+check_version("trl")  # first: another version may have moved what is imported below
 from trl import GRPOConfig, GRPOTrainer
 from trl.models import unwrap_model_for_generation
 
