@@ -3,6 +3,7 @@ these in an environment with deepspeed, which the others do not need."""
 
 from __future__ import annotations
 
+import inspect
 import json
 
 import pytest
@@ -45,6 +46,19 @@ def test_two_processes_end_where_one_does(runs, strategy, case):
     assert gap.same_rollouts
     assert gap.largest < TOLERANCE
     print(f"{strategy} {case}: {gap.largest:.1e}")
+
+
+def test_contract_of_what_is_used_of_deepspeed():
+    """Private parts: what a partition is, when it is gathered, and the hook at the root that speaks to other processes."""
+    from deepspeed.runtime.zero import parameter_offload, partition_parameters
+
+    source = inspect.getsource(partition_parameters)
+    for name in ("ds_id", "ds_tensor", "ds_numel", "ds_shape", "ds_status"):
+        assert f"param.{name} = " in source, name
+    assert {"AVAILABLE", "NOT_AVAILABLE"} <= set(partition_parameters.ZeroParamStatus.__members__)
+    assert hasattr(partition_parameters, "GatheredParameters")
+    hooks = inspect.getsource(parameter_offload.DeepSpeedZeRoOffload.setup_zero_stage3_hooks)
+    assert "self.fwd_pre_hook = self.module.register_forward_pre_hook(" in hooks
 
 
 # ---------------------------------------------------------------------------------------------- gear train

@@ -30,6 +30,7 @@ from gear_rl.engines import refusals
 from gear_rl.engines.ranks import check_agreement, join, weighted_means
 from gear_rl.engines.step import CreditStep, Recorder, teacher_of
 from gear_rl.engines.trl_support import (
+    alone,
     refuse_image_tools,
     refuse_images,
     refuse_unknown_channels,
@@ -171,7 +172,7 @@ class CreditGRPOTrainer(GRPOTrainer):
     def whole_policy(self) -> Iterator[Any]:
         """Inside, the policy can be run by this process alone: sharded weights are gathered, all of them."""
         if self.weights.layout.name == "ZeRO-3":
-            with unwrap_model_for_generation(self.model_wrapped, self.accelerator) as policy:
+            with unwrap_model_for_generation(self.model_wrapped, self.accelerator) as policy, alone(self.model_wrapped):
                 yield policy
         else:
             with self.weights.whole():
