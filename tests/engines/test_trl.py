@@ -281,6 +281,11 @@ def test_row_without_ground_truth_is_named(tmp_path, workshop, model_and_tokeniz
         build(CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, Dataset.from_list(rows))
 
 
+def test_data_smaller_than_one_batch(tmp_path, workshop, model_and_tokenizer, data):
+    with pytest.raises(GearError, match="the data has 1 rows, and one batch takes 2 prompts"):
+        build(CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, data.select([0]))
+
+
 def test_hint_beyond_the_context(credit_trainer, data):
     rows = [{**row, "hint": "weld " * 300} for row in data.to_list()]
     trainer = credit_trainer(Dataset.from_list(rows))
