@@ -50,9 +50,10 @@ def command(
     steps: int = 3,
     jobs: int = 4,
     problems: int = 4,
+    rollouts: int = 4,
     module: str = "verl.trainer.main_ppo",
 ) -> list[str]:
-    """4 rollouts of each problem, and one optimizer step, a training step. Data and checkpoints lie in `folder`."""
+    """One optimizer step a training step. Data and checkpoints lie in `folder`."""
     actor, rollout, model = (f"actor_rollout_ref.{part}" for part in ("actor", "rollout", "model"))
     return [
         sys.executable, "-m", module, "algorithm.adv_estimator=grpo",
@@ -67,7 +68,7 @@ def command(
         f"{actor}.fsdp_config.use_torch_compile=False",
         f"+{actor}.fsdp_config.mixed_precision={{param_dtype:fp32,reduce_dtype:fp32,buffer_dtype:fp32}}",
         f"{actor}.optim.lr=6e-4", f"{actor}.use_kl_loss=False",
-        f"{rollout}.name=hf", f"{rollout}.n=4", f"{rollout}.tensor_model_parallel_size=1",
+        f"{rollout}.name=hf", f"{rollout}.n={rollouts}", f"{rollout}.tensor_model_parallel_size=1",
         f"{rollout}.log_prob_micro_batch_size_per_gpu=8", f"{rollout}.agent.num_workers=1",
         f"{rollout}.free_cache_engine=False",
         "reward.num_workers=1", f"trainer.n_gpus_per_node={workers}", "trainer.nnodes=1", "trainer.device=cpu",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import zlib
 from collections import Counter
@@ -37,29 +38,50 @@ class HFServer:
 
         self.model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
         self.end = AutoTokenizer.from_pretrained(path).eos_token_id
-        self.step, self.rank = 0, rank
+        self.step, self.rank, self.asked = 0, rank, []
         self.counter = HFCounter.options(name="hf_counter", get_if_exists=True).remote()
 
     @torch.no_grad()
-    def _sample(self, prompt_ids, number, temperature, most):
-        # Seeded by what is asked, not by the order in which rollouts ask: a resumed run draws as the first one did.
-        generator = torch.Generator().manual_seed(zlib.crc32(repr((self.step, list(prompt_ids), number)).encode()))
-        cache, ids, said, logps = None, torch.tensor([list(prompt_ids)]), [], []
-        while len(said) < most and (not said or said[-1] != self.end):
-            out = self.model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
-            cache, logits = out.past_key_values, out.logits[0, -1].float()
-            logp = (logits / (temperature or 1.0)).log_softmax(-1)
-            token = int(torch.multinomial(logp.exp(), 1, generator=generator)) if temperature else int(logp.argmax())
-            said.append(token)
-            logps.append(float(logp[token]))
-            ids = torch.tensor([[token]])
-        return said, logps
+    def _sample(self, asked):
+        """One batch, prompts padded on the left. Each is seeded by what is asked, not by the order in which rollouts ask: a
+        resumed run draws as the first one did."""
+        seeds = [zlib.crc32(repr((self.step, prompt, number)).encode()) for prompt, number, *_ in asked]
+        generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        width = max(len(prompt) for prompt, *_ in asked)
+        ids = torch.tensor([[0] * (width - len(prompt)) + prompt for prompt, *_ in asked])
+        mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt, *_ in asked])
+        place, cache = (mask.cumsum(1) - 1).clamp(min=0), None
+        said, logps = [[] for _ in asked], [[] for _ in asked]
+        left = list(range(len(asked)))
+        while left:
+            out = self.model(
+                input_ids=ids, attention_mask=mask, position_ids=place, past_key_values=cache, use_cache=True, logits_to_keep=1
+            )
+            cache, logits = out.past_key_values, out.logits[:, -1].float()
+            tokens = [self.end] * len(asked)
+            for i in left:
+                temperature = asked[i][2]
+                logp = (logits[i] / (temperature or 1.0)).log_softmax(-1)
+                drawn = torch.multinomial(logp.exp(), 1, generator=generators[i]) if temperature else logp.argmax()
+                tokens[i] = int(drawn)
+                said[i].append(tokens[i])
+                logps[i].append(float(logp[tokens[i]]))
+            left = [i for i in left if said[i][-1] != self.end and len(said[i]) < asked[i][3]]
+            ids, place = torch.tensor(tokens)[:, None], place[:, -1:] + 1
+            mask = torch.cat([mask, torch.ones_like(ids)], 1)
+        return list(zip(said, logps, strict=True))
 
     async def generate(self, request_id, prompt_ids, sampling_params, **_):
         number = await self.counter.next.remote(self.step, tuple(prompt_ids))
-        said, logps = self._sample(
-            prompt_ids, number, sampling_params.get("temperature", 1.0), sampling_params.get("max_tokens", 8)
-        )
+        answer = asyncio.get_running_loop().create_future()
+        temperature, most = sampling_params.get("temperature", 1.0), sampling_params.get("max_tokens", 8)
+        self.asked.append((list(prompt_ids), number, temperature, most, answer))
+        if len(self.asked) == 1:
+            await asyncio.sleep(0.02)  # for others to ask along
+            asked, self.asked = self.asked, []
+            for (*_, waits), found in zip(asked, self._sample(asked), strict=True):
+                waits.set_result(found)
+        said, logps = await answer
         return TokenOutput(
             token_ids=said, log_probs=logps, stop_reason="completed", extra_fields={"global_steps": self.step}
         )

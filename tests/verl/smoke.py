@@ -30,8 +30,9 @@ from verl_command import command, environment, write_data  # noqa: E402
 from gear_rl.records.record import RecordedRollout, open_record  # noqa: E402
 
 MARK = "GEAR_SMOKE_RUN"
-PROBLEMS, ROLLOUTS = 8, 32
-"""Of a step. With 4 problems, their difficulty and 16 coins hide the rise of a hundred steps."""
+PROBLEMS, EACH = 8, 8
+"""Problems of a step, and rollouts of each. With 4 of 4, chance hides the rise of a hundred steps."""
+ROLLOUTS = PROBLEMS * EACH
 RISING_FROM, SLOWEST = 100, 900
 """Steps from which reward must rise; seconds that a run may go without a new step."""
 
@@ -42,7 +43,8 @@ class Run:
     def __init__(self, folder: Path, *overrides: str, steps: int, workers: int) -> None:
         self.record, self.log = folder / "rollouts.jsonl", folder / "log.txt"
         self.mark = uuid.uuid4().hex
-        line = command(folder, f"+gear.record={self.record}", *overrides, steps=steps, workers=workers, problems=PROBLEMS)
+        sizes = dict(steps=steps, workers=workers, problems=PROBLEMS, rollouts=EACH)
+        line = command(folder, f"+gear.record={self.record}", *overrides, **sizes)
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
                 line, env={**environment(), MARK: self.mark}, stdout=log, stderr=log, cwd=folder
@@ -107,6 +109,8 @@ def gear(folder: Path, steps: int, workers: int) -> None:
         "+gear.credit=gear",
         "+gear.options.alpha=2",
         "actor_rollout_ref.actor.optim.lr=1e-3",
+        "actor_rollout_ref.actor.optim.lr_scheduler_type=cosine",
+        "actor_rollout_ref.actor.optim.betas=[0.9,0.95]",
         f"trainer.save_freq={every}",
         "trainer.max_actor_ckpt_to_keep=1",
     )
