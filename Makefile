@@ -11,7 +11,7 @@ export HF_HUB_OFFLINE ?= 1
 export TRL_EXPERIMENTAL_SILENCE ?= 1
 export NO_MKDOCS_2_WARNING ?= 1
 
-.PHONY: train test lint docs browser nightly clean verl-smoke verl-quick vllm-smoke
+.PHONY: train test lint docs browser nightly clean verl-smoke verl-quick processes vllm-smoke
 train: $(READY)
 	$(BIN)/gear train $(ARGS)
 
@@ -44,16 +44,30 @@ vllm-smoke:
 	test -x $(VLLM_VENV)/bin/python || { echo "no $(VLLM_VENV): docs/vllm.md says how it is made"; exit 2; }
 	for part in interface script train; do $(VLLM_VENV)/bin/python tests/vllm_smoke/smoke.py $$part || exit 1; done
 
-# verl on Ray has an environment of its own (1.9 GB) and runs on a CPU. On two cores each of its five starts takes one to three
-# minutes, a step about two seconds; the whole takes twenty minutes, less with ARGS='--steps 30'. Not part of `make test`.
+# DeepSpeed ZeRO-2 and ZeRO-3 with TRL, two processes on a CPU: as one process, and killed and resumed by `gear train`. Five
+# minutes on two idle cores. deepspeed lies in a small environment on top of the usual one. Not part of `make test`.
+ZERO_VENV := .venv-zero
+ZERO_READY := $(ZERO_VENV)/.ready
+SITE := import sysconfig; print(sysconfig.get_path("purelib"))
+processes: $(ZERO_READY)
+	$(ZERO_VENV)/bin/python -m pytest -o addopts=-q -rP tests/engines/test_zero.py $(ARGS)
+
+$(ZERO_READY): $(READY) constraints-zero.txt
+	test -x $(ZERO_VENV)/bin/python || $(PYTHON) -m venv $(ZERO_VENV)
+	echo "import site; site.addsitedir('$$($(BIN)/python -c '$(SITE)')')" > "$$($(ZERO_VENV)/bin/python -c '$(SITE)')/base.pth"
+	DS_BUILD_OPS=0 $(ZERO_VENV)/bin/python -m pip install -q -c constraints-zero.txt deepspeed
+	touch $@
+
+# verl on Ray has an environment of its own (1.9 GB) and runs on a CPU. On two idle cores each of its eight starts takes one to
+# three minutes, a step about three seconds; the whole takes half an hour, less with ARGS='--steps 30'. Not part of `make test`.
 VERL_VENV := .venv-verl
 VERL_READY := $(VERL_VENV)/.ready
 verl-smoke: $(VERL_READY) verl-quick
 	$(VERL_VENV)/bin/python tests/verl/check_signals.py
-	$(VERL_VENV)/bin/python tests/verl/check_signals.py --workers 2
+	set -e; for kind in sync ema base; do $(VERL_VENV)/bin/python tests/verl/check_signals.py --workers 2 --teacher $$kind; done
 	$(VERL_VENV)/bin/python tests/verl/smoke.py $(ARGS)
 
-# The short form: what verl's private parts must be, and how bad input is refused. No cluster is started.
+# The short form: what verl's private parts must be, and how bad input is refused. verl starts no cluster.
 verl-quick: $(VERL_READY)
 	$(VERL_VENV)/bin/python -m pytest -o addopts=-q -o pythonpath="tests/helpers src" tests/verl tests/engines/test_verl_parts.py
 	$(VERL_VENV)/bin/python tests/verl/smoke.py --only bad_input
@@ -65,7 +79,7 @@ $(VERL_READY): pyproject.toml constraints-verl.txt
 	touch $@
 
 clean:
-	rm -rf $(VERL_VENV) $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist
+	rm -rf $(VERL_VENV) $(ZERO_VENV) $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "gear-rl needs Python 3.11 or newer: make PYTHON=python3.12 …")'

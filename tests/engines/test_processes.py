@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import time
 
 import pytest
 from process_cases import HERE, difference, launch, run_cases
@@ -16,7 +18,7 @@ from safetensors.torch import load_file
 from gear_rl.engines.ranks import Alone, check_agreement, weighted_means
 from gear_rl.errors import GearError
 from gear_rl.training.config import TrainOptions
-from gear_rl.training.processes import in_first, rollouts_here
+from gear_rl.training.processes import in_first, naming_lost_processes, rollouts_here
 from gear_rl.training.run import _refuse_other_processes
 from gear_rl.training.run_folder import RunFolder
 
@@ -149,6 +151,20 @@ def test_a_batch_that_cannot_be_shared():
         rollouts_here(options, 5)
     with pytest.raises(GearError, match="must divide the 6 rollouts"):
         rollouts_here(TrainOptions(prompts=3, generations=4, rollouts_per_pass=4), 2)
+
+
+def test_a_process_that_the_launcher_ends_says_how_to_resume(tmp_path):
+    """torchrun ends the others when one dies, often before they notice."""
+    ended = r"died, so process 1 stopped \(ended by the launcher\).*2 processes: gear train"
+    with pytest.raises(GearError, match=ended), naming_lost_processes(Two(None, index=1), tmp_path):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(5)
+    seen = r"process 0 stopped \(Connection closed by peer \[x\]\)"
+    with pytest.raises(GearError, match=seen), naming_lost_processes(Two(None), tmp_path):
+        raise RuntimeError("Connection closed by peer [x]")
+    with pytest.raises(RuntimeError, match="Connection closed"), naming_lost_processes(Alone(), tmp_path):
+        raise RuntimeError("Connection closed by peer")
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def test_a_run_is_resumed_by_as_many_processes(tmp_path):

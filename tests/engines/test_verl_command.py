@@ -42,7 +42,7 @@ def test_a_cluster_that_listens_is_taken():
 
 
 def test_without_verl_one_line_says_so(monkeypatch, capsys):
-    from gear_rl.engines.verl import versions
+    from gear_rl.engines import versions
 
     def missing(name):
         raise versions.PackageNotFoundError(name)

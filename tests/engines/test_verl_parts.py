@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from out_of_memory import run_out_of_memory
 
 from gear_rl.engines.verl.data import as_verl, main
 from gear_rl.engines.verl.positions import Positions
@@ -15,7 +16,7 @@ from gear_rl.engines.verl.refusals import refuse_method, refuse_settings
 from gear_rl.engines.verl.rows import check_data, check_lengths, task_row, value_at
 from gear_rl.engines.verl.settings import Settings
 from gear_rl.engines.verl.shard_teacher import ShardTeacher
-from gear_rl.engines.verl.versions import check_version
+from gear_rl.engines.versions import check_version
 from gear_rl.errors import GearError
 from gear_rl.methods import METHODS, method
 from gear_rl.scoring.teacher import Teacher
@@ -50,11 +51,11 @@ def config(**changed) -> Config:
 @pytest.mark.parametrize("found", ["0.8.3", "0.10.0", "1.0"])
 def test_another_version_of_verl_is_named_with_the_tested_one(found):
     with pytest.raises(GearError, match=rf"verl {found} is installed.*0\.9"):
-        check_version(found)
+        check_version("verl", found)
 
 
 def test_the_tested_version_is_taken():
-    assert check_version("0.9.7") == "0.9.7"
+    assert check_version("verl", "0.9.7") == "0.9.7"
 
 
 @pytest.mark.parametrize(
@@ -126,6 +127,7 @@ def test_a_hint_must_be_named():
         ({"trainer__use_v1": False}, "trainer.use_v1=False"),
         ({"algorithm__adv_estimator": "gae"}, "adv_estimator=gae"),
         ({"actor_rollout_ref__rollout__n": 1}, "group of one"),
+        ({"trainer__n_gpus_per_node": 2, "actor_rollout_ref__rollout__tensor_model_parallel_size": 4}, "there are 2 workers"),
         ({"algorithm__rollout_correction": Config(bypass_mode=True)}, "bypass_mode"),
         ({"actor_rollout_ref__actor__strategy": "megatron"}, "strategy=megatron"),
         ({"actor_rollout_ref__model__use_fused_kernels": True}, "use_fused_kernels"),
@@ -174,6 +176,13 @@ def test_nested_columns_are_looked_into():
 def test_a_missing_hint_column_is_named_with_those_there_are():
     with pytest.raises(GearError, match=r"no column 'hnit'.*Did you mean 'hint'.*Columns: prompt, hint"):
         check_data(Data([{"prompt": [], "hint": "x"}]), method("gear"), Settings(hint="hnit"), None)
+
+
+def test_data_smaller_than_a_batch_is_named():
+    data = Data([{"prompt": "p", "answer": "a"}] * 3)
+    check_data(data, method("gear"), Settings(hint="answer"), None, 3)
+    with pytest.raises(GearError, match=r"has 3 rows, and a step takes data\.train_batch_size=4"):
+        check_data(data, method("gear"), Settings(hint="answer"), None, 4)
 
 
 def test_a_row_without_ground_truth_is_named():
@@ -280,6 +289,12 @@ def test_a_checkpoint_without_the_teacher_is_an_error(tmp_path):
     ShardTeacher(torch.nn.Linear(3, 2), "base", 2, 0.3).save(tmp_path / "x.safetensors")
     with pytest.raises(GearError, match="holds a 'base' teacher"):
         teacher.load(tmp_path / "x.safetensors")
+
+
+def test_a_teacher_of_shards_that_does_not_fit_says_what_would(monkeypatch):
+    run_out_of_memory(monkeypatch)
+    with pytest.raises(GearError, match=r"'ema' teacher.*does not fit.*teacher=live"):
+        ShardTeacher(torch.nn.Linear(3, 2), "ema", 2, 0.3)
 
 
 def test_a_signal_that_the_workers_did_not_send_is_named():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import os
 
 FSDP2 = {
@@ -22,7 +23,15 @@ FSDP2 = {
     "FSDP_USE_ORIG_PARAMS": "true",
 }
 CPU = {"ACCELERATE_TORCH_DEVICE": "cpu", "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-STRATEGIES = {"one": {}, "ddp": {}, "fsdp2": CPU | FSDP2, "zero2": CPU, "zero3": CPU}
+ZERO3 = {
+    "ACCELERATE_USE_DEEPSPEED": "true",
+    "ACCELERATE_DEEPSPEED_ZERO_STAGE": "3",
+    "ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL": "true",
+}
+STRATEGIES = {
+    "one": {}, "ddp": {}, "fsdp2": CPU | FSDP2, "zero3_by_accelerate": CPU | ZERO3,
+    "zero2": CPU, "zero3": CPU,  # by TrainingArguments.deepspeed
+}  # fmt: skip
 
 
 def unlock() -> None:
@@ -30,6 +39,7 @@ def unlock() -> None:
     if "ACCELERATE_TORCH_DEVICE" not in os.environ:
         return
     from accelerate import PartialState
+    from accelerate.state import AcceleratorState
     from accelerate.utils import DistributedType
 
     PartialState._prepare_backend = lambda self, cpu, sm=None, backend=None: ("gloo", DistributedType.MULTI_GPU)
@@ -38,9 +48,24 @@ def unlock() -> None:
 
         if not dist.is_initialized():
             dist.init_process_group("gloo")  # accelerate leaves it out where both CPU and GPU are asked for
+    if os.environ.get("ACCELERATE_USE_DEEPSPEED"):
+        _without_cpu(PartialState)
+        _without_cpu(AcceleratorState)
     if importlib.util.find_spec("deepspeed"):
         backend = importlib.import_module("deepspeed.comm.torch")
         backend.build_shm_op = lambda: None  # would compile C++ for minutes
+
+
+def _without_cpu(state: type) -> None:
+    """accelerate leaves DeepSpeed out where it is told to use the CPU, which `gear train` on a CPU does."""
+    begin, signature = state.__init__, inspect.signature(state.__init__)
+
+    def init(*args, **kwargs):
+        bound = signature.bind(*args, **kwargs)
+        bound.arguments["cpu"] = False
+        begin(*bound.args, **bound.kwargs)
+
+    state.__init__ = init
 
 
 def deepspeed_config(stage: int) -> dict:

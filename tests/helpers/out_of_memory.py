@@ -18,3 +18,12 @@ def limit_batch(monkeypatch, most):
 
     monkeypatch.setattr(Decoder, "read", limited)
     return sizes
+
+
+def run_out_of_memory(monkeypatch):
+    """Make every copy of a tensor run out of memory."""
+
+    def too_large(self, *args, **kwargs):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr(torch.Tensor, "clone", too_large)

@@ -28,7 +28,7 @@ def write_data(folder: Path, jobs: int = 4) -> None:
 
     datasets.disable_progress_bars()
     folder.mkdir(parents=True, exist_ok=True)
-    write("workshop", {"steps": jobs}, "train", 512, 0, folder / "train.parquet")
+    write("workshop", {"steps": jobs}, "train", 1024, 0, folder / "train.parquet")
     write("workshop", {"steps": jobs}, "test", 16, 0, folder / "test.parquet")
 
 
@@ -49,23 +49,26 @@ def command(
     workers: int = 1,
     steps: int = 3,
     jobs: int = 4,
+    problems: int = 4,
+    rollouts: int = 4,
     module: str = "verl.trainer.main_ppo",
 ) -> list[str]:
-    """16 rollouts a step: 4 problems, 4 rollouts each. Data and checkpoints lie in `folder`."""
+    """One optimizer step a training step. Data and checkpoints lie in `folder`."""
     actor, rollout, model = (f"actor_rollout_ref.{part}" for part in ("actor", "rollout", "model"))
     return [
         sys.executable, "-m", module, "algorithm.adv_estimator=grpo",
-        f"data.train_files={folder}/train.parquet", f"data.val_files={folder}/test.parquet", "data.train_batch_size=4",
+        f"data.train_files={folder}/train.parquet", f"data.val_files={folder}/test.parquet",
+        f"data.train_batch_size={problems}",
         "data.max_prompt_length=64", "data.max_response_length=64", "data.dataloader_num_workers=0", "data.shuffle=False",
         "data.filter_overlong_prompts=False",
         f"{model}.path={MODEL}", f"{model}.use_remove_padding=False", f"{model}.enable_gradient_checkpointing=False",
         f"+{model}.override_config.attn_implementation=sdpa",
-        f"{actor}.strategy=fsdp2", f"{actor}.ppo_mini_batch_size=4", f"{actor}.ppo_micro_batch_size_per_gpu=8",
+        f"{actor}.strategy=fsdp2", f"{actor}.ppo_mini_batch_size={problems}", f"{actor}.ppo_micro_batch_size_per_gpu=8",
         f"{actor}.use_torch_compile=False", f"{actor}.fsdp_config.model_dtype=fp32", f"{actor}.fsdp_config.dtype=float32",
         f"{actor}.fsdp_config.use_torch_compile=False",
         f"+{actor}.fsdp_config.mixed_precision={{param_dtype:fp32,reduce_dtype:fp32,buffer_dtype:fp32}}",
         f"{actor}.optim.lr=6e-4", f"{actor}.use_kl_loss=False",
-        f"{rollout}.name=hf", f"{rollout}.n=4", f"{rollout}.tensor_model_parallel_size=1",
+        f"{rollout}.name=hf", f"{rollout}.n={rollouts}", f"{rollout}.tensor_model_parallel_size=1",
         f"{rollout}.log_prob_micro_batch_size_per_gpu=8", f"{rollout}.agent.num_workers=1",
         f"{rollout}.free_cache_engine=False",
         "reward.num_workers=1", f"trainer.n_gpus_per_node={workers}", "trainer.nnodes=1", "trainer.device=cpu",

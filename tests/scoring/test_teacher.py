@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from out_of_memory import run_out_of_memory
 from tiny_models import tiny
 
 from gear_rl.errors import GearError
@@ -107,3 +108,12 @@ def test_checkpoints():
 def test_bad_options_are_named(options, message):
     with pytest.raises(GearError, match=message):
         Teacher(one(0.0), **options)
+
+
+@pytest.mark.parametrize("kind", ["sync", "ema", "base"])
+def test_a_teacher_that_does_not_fit_says_what_would(monkeypatch, kind):
+    model = one(1.0)
+    run_out_of_memory(monkeypatch)
+    Teacher(model, "live")
+    with pytest.raises(GearError, match=rf"'{kind}' teacher keeps a copy.*does not fit.*teacher=live.*LoRA"):
+        Teacher(model, kind)

@@ -6,11 +6,11 @@ import inspect
 
 import pytest
 
-from gear_rl.engines.verl.versions import check_version
+from gear_rl.engines.versions import check_version
 from gear_rl.errors import GearError
 
 try:
-    check_version()
+    check_version("verl")
 except GearError as error:
     pytest.skip(f"{error} `make verl-smoke` makes it and runs these.", allow_module_level=True)
 import verl.trainer.ppo.v1.trainer_base as trainer_base
@@ -125,6 +125,81 @@ def test_the_data_s_columns_travel_with_each_rollout():
 
     source = inspect.getsource(AgentLoopWorkerTQ.__ray_metadata__.modified_class._agent_loop_postprocess)
     assert "field.update(kwargs)" in source and 'f"{uid}_{session_id}_{i}"' in source
+
+
+def test_batches_are_read_from_the_queue_and_written_to_it_by_key():
+    import transfer_queue as tq
+
+    assert {"keys", "partition_id", "select_fields"} <= set(parameters(tq.kv_batch_get))
+    assert {"keys", "partition_id", "fields"} <= set(parameters(tq.kv_batch_put))
+    assert {"keys", "tags", "partition_id", "extra_info"} <= set(tq.KVBatchMeta.__dataclass_fields__)
+
+
+def test_responses_are_cut_out_of_sequences_and_nested_again():
+    import torch
+    from verl.workers.utils.padding import response_from_nested, response_to_nested
+
+    masks = [torch.tensor([1, 0, 1]), torch.tensor([1, 1])]
+    mask = torch.nested.as_nested_tensor(masks, layout=torch.jagged)
+    # sequences of prompts of 2 and 3 tokens; what predicts token j + 1 stands at j
+    sequences = [torch.tensor([9.0, 1, 2, 3, 9]), torch.tensor([9.0, 9, 4, 5, 9])]
+    nested = torch.nested.as_nested_tensor(sequences, layout=torch.jagged)
+    assert [row.tolist() for row in response_from_nested(nested, mask).unbind()] == [[1, 2, 3], [4, 5]]
+    padded = torch.tensor([[1.0, 2, 3], [4, 5, 0]])
+    assert [row.tolist() for row in response_to_nested(padded, mask).unbind()] == [[1, 2, 3], [4, 5]]
+
+
+def test_data_without_tensors_travels_with_a_batch():
+    from tensordict import TensorDict
+    from verl.utils import tensordict_utils as tu
+
+    data = TensorDict({}, batch_size=2)
+    tu.assign_non_tensor_data(data, "gear_request", "{}")
+    assert tu.get_non_tensor_data(data=data, key="gear_request", default=None) == "{}"
+    assert tu.get_non_tensor_data(data=data, key="other", default=None) is None
+
+
+def test_steps_count_from_1_and_name_the_checkpoints():
+    fit = inspect.getsource(trainer_base.PPOTrainer.fit)
+    assert fit.index("self.global_steps += 1") < fit.index("while ")
+    assert 'f"global_step_{self.global_steps}"' in inspect.getsource(trainer_base.PPOTrainer._save_checkpoint)
+    load = inspect.getsource(trainer_base.PPOTrainer._load_checkpoint)
+    assert "self.global_steps = 0" in load and 'resume_mode == "resume_path"' in load
+
+
+def test_the_trainer_has_its_data_and_tokenizer_where_they_are_looked_for():
+    from verl.utils.dataset.rl_dataset import RLHFDataset
+
+    source = inspect.getsource(RLHFDataset)
+    assert "self.dataframe: datasets.Dataset" in source and "self.prompt_key = " in source
+    base = inspect.getsource(trainer_base.PPOTrainer)
+    for name in ("train_dataset", "tokenizer", "processor", "config"):
+        assert f"self.{name}" in base
+
+
+def test_agent_loops_have_what_ours_uses():
+    from verl.experimental.agent_loop.agent_loop import AgentLoopBase
+
+    source = inspect.getsource(AgentLoopBase.__init__)
+    for name in ("config", "rollout_config", "server_manager", "tokenizer", "apply_chat_template_kwargs", "loop"):
+        assert f"self.{name} = " in source
+
+
+def test_tools_are_loaded_by_the_function_that_agent_loops_use():
+    from verl.tools.tool_registry import load_all_tools
+    from verl.utils.import_utils import resolve_config_path
+
+    assert {"tool_config_path", "function_tool_path"} <= set(parameters(load_all_tools))
+    assert len(parameters(resolve_config_path)) >= 1
+
+
+def test_too_few_gpus_are_told_in_these_words():
+    from verl.single_controller.ray.base import ResourcePoolManager
+
+    from gear_rl.engines.verl.__main__ import TOO_FEW_GPUS
+
+    source = inspect.getsource(ResourcePoolManager._check_resource_available)
+    assert f'f"{TOO_FEW_GPUS} ' in source and "raise ValueError" in source
 
 
 def test_filled_up_batches_are_marked():

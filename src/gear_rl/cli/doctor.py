@@ -14,9 +14,9 @@ from typing import Any
 
 from gear_rl import __version__
 from gear_rl.cli import EXTRA_OF
+from gear_rl.engines.versions import TESTED, fits
 
 SHOWN = ("torch", "numpy", "trl", "transformers", "accelerate", "peft", "datasets", "verl", "triton", "math-verify")
-SUPPORTED_TRL = "1.16"
 Check = tuple[str, bool, str]
 """What was checked, whether it passed, and what was seen."""
 
@@ -142,8 +142,7 @@ def trl_is_supported() -> tuple[bool, str]:
     version = installed_version("trl")
     if version is None:
         return True, "not installed: `gear train` needs pip install 'gear-rl[trl]'"
-    fits = version.split(".")[:2] == SUPPORTED_TRL.split(".")
-    return fits, f"trl {version}; the engine is written for {SUPPORTED_TRL}.*"
+    return fits("trl", version), f"trl {version}; the engine is tested with {TESTED['trl']}.*"
 
 
 def folder_is_writable() -> tuple[bool, str]:

@@ -17,6 +17,10 @@ import torch
 from torch import Tensor
 from transformers import TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
+from gear_rl.engines.versions import check_version
+
+check_version("trl")  # first: another version may have moved what is imported below
 from trl import GRPOConfig, GRPOTrainer
 from trl.models import unwrap_model_for_generation
 
@@ -26,6 +30,7 @@ from gear_rl.engines import refusals
 from gear_rl.engines.ranks import check_agreement, join, weighted_means
 from gear_rl.engines.step import CreditStep, Recorder, teacher_of
 from gear_rl.engines.trl_support import (
+    alone,
     refuse_image_tools,
     refuse_images,
     refuse_unknown_channels,
@@ -167,7 +172,7 @@ class CreditGRPOTrainer(GRPOTrainer):
     def whole_policy(self) -> Iterator[Any]:
         """Inside, the policy can be run by this process alone: sharded weights are gathered, all of them."""
         if self.weights.layout.name == "ZeRO-3":
-            with unwrap_model_for_generation(self.model_wrapped, self.accelerator) as policy:
+            with unwrap_model_for_generation(self.model_wrapped, self.accelerator) as policy, alone(self.model_wrapped):
                 yield policy
         else:
             with self.weights.whole():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from accelerate import Accelerator
@@ -92,3 +93,17 @@ def will_be_sharded(accelerator: Accelerator) -> bool:
     if kind in (DistributedType.MEGATRON_LM, DistributedType.XLA):
         raise GearError(f"{kind.value} is not supported: use DDP, FSDP2 or DeepSpeed ZeRO.")
     return kind == DistributedType.FSDP or (plugin is not None and plugin.zero_stage == 3)
+
+
+@contextmanager
+def alone(engine: Any) -> Iterator[None]:
+    """Inside, a forward of a DeepSpeed ZeRO-3 engine's gathered module asks no other process. TRL takes away the hooks that
+    gather parameters, but not the one at the root, which compares the order of modules among all processes: with unequal
+    numbers of forwards these wait for each other for ever."""
+    offload = engine.optimizer.parameter_offload
+    hooks, number = offload.module._forward_pre_hooks, offload.fwd_pre_hook.id
+    kept = hooks.pop(number)
+    try:
+        yield
+    finally:
+        hooks[number] = kept

@@ -23,8 +23,6 @@ from torch.utils.checkpoint import checkpoint
 
 from gear_rl.scoring.answers import Answer, AnswerReading, batches_of, mean_states, over_actions, refuse_beyond_context
 from gear_rl.scoring.body import evaluating
-from gear_rl.scoring.distillation import distillation_divergence
-from gear_rl.scoring.distillation_formulas import Compared
 from gear_rl.scoring.head import Head
 from gear_rl.scoring.padding import padded
 from gear_rl.scoring.weights import Weights
@@ -50,7 +48,7 @@ def noise_saliency(
         with torch.no_grad():
             intact = mean_states(_states(body, clean, members), members)
         moved = mean_states(_states(body, noisy, members), members)
-        return distillation_divergence(moved, head, intact, head, Compared("forward_kl"), temperature).sum()
+        return _divergence_slope(moved, intact, head, temperature)
 
     products = _products(model, readings, action_mask.device, loss, _noise)
 
@@ -121,6 +119,29 @@ def _noise(embedded: Tensor, members: list[AnswerReading]) -> Tensor:
         drawn = torch.randn(len(ids), embedded.shape[-1], generator=generator, device=embedded.device)
         noise[i, first : first + member.cut] = (NOISE * drawn[first : first + member.cut]).to(noise.dtype)
     return noise
+
+
+def _divergence_slope(moved: Tensor, intact: Tensor, head: Head, temperature: float) -> Tensor:
+    """A number whose gradient is that of Σ KL(P₀ ‖ P), P of `moved` (n, D) and P₀ of `intact` (n, D).
+
+    dKL/dz = P − P₀ = P₀ (e^δ − 1), δ = log P − log P₀. The noise moves probabilities by less than float32 resolves, so
+    neither may be subtracted: δ = Δz − log1p(Σ P₀ (e^Δz − 1)), with Δz = W (moved − intact), keeps every digit.
+    """
+    total = moved.new_zeros(())
+    for some, before in zip(moved.split(_HEAD_ROWS), intact.split(_HEAD_ROWS), strict=True):
+        weight = head.weight[: head.size].to(some.dtype)
+        bias = None if head.bias is None else head.bias[: head.size].to(some.dtype)
+        z, change = F.linear(before, weight, bias) * head.scale, F.linear(some - before, weight) * head.scale  # (n, V)
+        if (cap := head.softcap) is not None:  # tanh(a + b) − tanh(a) = tanh(b) (1 − tanh(a + b) tanh(a))
+            change = cap * torch.tanh(change / cap) * (1 - torch.tanh((z + change) / cap) * torch.tanh(z / cap))
+            z = cap * torch.tanh(z / cap)
+        with torch.no_grad():
+            p, by = (z / temperature).softmax(-1), change / temperature
+            by = by - by.gather(1, p.argmax(-1, keepdim=True))  # a constant changes nothing; a sure token's δ is near 0
+            delta = by - (p * by.expm1()).sum(-1, keepdim=True).log1p()
+            slope = p * delta.expm1()
+        total = total + (slope * change).sum() / temperature
+    return total
 
 
 def _logprobs(hidden: Tensor, head: Head, tokens: Tensor, temperature: float) -> Tensor:

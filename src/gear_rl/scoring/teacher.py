@@ -27,6 +27,21 @@ from gear_rl.scoring.weights import Weights
 KINDS = ("live", "sync", "ema", "base")
 
 
+@contextmanager
+def copying(kind: str, model: nn.Module) -> Iterator[None]:
+    """Around the copy that a teacher with weights of its own takes: where it does not fit, says what would."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        trained = [p for p in model.parameters() if p.requires_grad]
+        size = sum(getattr(p, "ds_numel", p.numel()) * p.element_size() for p in trained) / 1e9  # ZeRO-3 empties them
+        raise GearError(
+            f"the {kind!r} teacher keeps a copy of the trainable weights ({size:.1f} GB, divided by the number of processes "
+            "that share them), which does not fit beside the model. What would: teacher=live, which keeps none; LoRA, whose "
+            "copy takes megabytes; or more processes, with FSDP2 or ZeRO-3. `gear plan` computes it."
+        ) from None
+
+
 class Teacher:
     """The policy with other weights, or with its own.
 
@@ -58,7 +73,8 @@ class Teacher:
         if not self._weights.ready:
             raise GearError(f"the {self.kind!r} teacher was asked for before the engine had sharded the model.")
         if not self._taken_as:
-            self._taken_as, self._shadow = self._weights.layout.name, self._weights.shards()
+            with copying(self.kind, self._weights.model):
+                self._taken_as, self._shadow = self._weights.layout.name, self._weights.shards()
         if self._taken_as != self._weights.layout.name:
             raise GearError(
                 f"the {self.kind!r} teacher's weights were taken while the model was {self._taken_as}, and it is "

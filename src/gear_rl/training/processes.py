@@ -6,9 +6,12 @@ The first process makes the run folder, evaluates and writes; the others wait. A
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 
@@ -63,6 +66,34 @@ def rollouts_here(options: TrainOptions, processes: int) -> tuple[int, int]:
             f"train.rollouts_per_pass={part}: must divide the {here} rollouts that each of {processes} processes samples."
         )
     return here, part
+
+
+@contextmanager
+def naming_lost_processes(ranks: Ranks, folder: Path) -> Iterator[None]:
+    """When a process dies, the others see it in their next exchange, or the launcher ends them before (SIGTERM). Either way
+    they say so."""
+    if ranks.size == 1:
+        yield
+        return
+
+    def lost(why: str) -> GearError:
+        return GearError(
+            f"another process of this run died, so process {ranks.index} stopped ({why}). Checkpoints are whole. "
+            f"Resume with {ranks.size} processes: gear train --resume {folder}"
+        )
+
+    def ended(*_: Any) -> None:
+        raise lost("ended by the launcher")
+
+    before = signal.signal(signal.SIGTERM, ended)
+    try:
+        yield
+    except Exception as error:
+        if is_lost_process(error):
+            raise lost(str(error).splitlines()[0][:200]) from error
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def is_lost_process(error: Exception) -> bool:

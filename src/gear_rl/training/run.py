@@ -24,7 +24,7 @@ from gear_rl.signals.sources import as_text
 from gear_rl.tasks import Task, make_task
 from gear_rl.tasks.base import check_rows
 from gear_rl.training.config import TrainConfig
-from gear_rl.training.processes import in_first, is_lost_process, rollouts_here
+from gear_rl.training.processes import in_first, naming_lost_processes, rollouts_here
 from gear_rl.training.progress import Progress
 from gear_rl.training.run_folder import RunFolder
 
@@ -113,7 +113,7 @@ def run(
     trainer = build(config, folder, task, model, tokenizer, writer, say, *([ranks] if ranks.size > 1 else []))
     began, interrupt = time.time(), signal.getsignal(signal.SIGINT)
     try:
-        with say.progress(options.steps, step):
+        with say.progress(options.steps, step), naming_lost_processes(ranks, folder.path):
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     except Exception as error:
         # A full disk, as the two writers of a checkpoint put it: safetensors, and torch.save.
@@ -121,11 +121,6 @@ def run(
             raise GearError(
                 f"a checkpoint could not be written: {str(error).splitlines()[0]}. The one before it is whole. "
                 f"Free some space, then: gear train --resume {folder.path}"
-            ) from error
-        if ranks.size > 1 and is_lost_process(error):
-            raise GearError(
-                f"another process of this run died, so process {ranks.index} stopped ({str(error).splitlines()[0][:200]}). "
-                f"Checkpoints are whole. Resume with {ranks.size} processes: gear train --resume {folder.path}"
             ) from error
         raise
     finally:

@@ -1,7 +1,7 @@
 """`python -m gear_rl.engines.verl OVERRIDES…`: verl's own `main_ppo`, with all checks before Ray starts.
 
 What a user can fix is one line and exit code 2: another version of verl, an unknown option, an unsupported method, a
-hint column that is not there, a Ray cluster that does not answer.
+hint column that is not there, a Ray cluster that does not answer or has too few GPUs.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gear_rl.engines.verl.versions import check_version
+from gear_rl.engines.versions import check_version
 from gear_rl.errors import GearError
 
 MODULE = "gear_rl.engines.verl"
 BAD_INPUT = 2
 CLUSTER_ANSWERS = 5.0
 """Seconds to wait for a connection."""
+TOO_FEW_GPUS = "Total available GPUs"
+"""How verl begins to say so; tests/verl/test_contract.py checks it."""
 
 
 def main(argv: list[str]) -> int:
     try:
-        check_version()
+        check_version("verl")
         modules = os.environ.get("VERL_USE_EXTERNAL_MODULES", "")
         if MODULE not in modules.split(","):
             os.environ["VERL_USE_EXTERNAL_MODULES"] = f"{modules},{MODULE}".strip(",")
@@ -71,7 +73,7 @@ def check(config: Any) -> None:
     refuse_method(method, settings)
     refuse_settings(config, method, settings)
     task = settings.make_task()
-    check_data(_dataset(config.data.train_files), method, settings, task)
+    check_data(_dataset(config.data.train_files), method, settings, task, config.data.train_batch_size)
 
 
 def _dataset(files: Any) -> Any:
@@ -107,14 +109,28 @@ def run(config: Any) -> None:
 
     try:
         verl_main.__wrapped__(config)  # without Hydra's own reading of the command line
-    except RayTaskError as error:
-        if isinstance(error.cause, GearError):
-            raise GearError(str(error.cause)) from None
+    except (RayTaskError, RayActorError, ConnectionError) as error:
+        cause = _innermost(error)
+        if isinstance(cause, GearError):
+            raise GearError(str(cause)) from None
+        if isinstance(cause, ValueError) and str(cause).startswith(TOO_FEW_GPUS):
+            asked = config.trainer.nnodes, config.trainer.n_gpus_per_node
+            raise GearError(
+                f"{cause} (trainer.nnodes={asked[0]} × trainer.n_gpus_per_node={asked[1]}). Lower these, or start more nodes "
+                "(ray start --address=HEAD:PORT) first."
+            ) from None
+        if isinstance(cause, RayActorError):
+            raise GearError(f"the Ray cluster, or a process of it, died: {_first_line(cause)} {_RESUME}") from None
+        if isinstance(cause, ConnectionError):
+            raise GearError(f"the Ray cluster does not answer: {_first_line(cause)} {_RESUME}") from None
         raise
-    except RayActorError as error:
-        raise GearError(f"the Ray cluster, or a process of it, died: {_first_line(error)} {_RESUME}") from None
-    except ConnectionError as error:
-        raise GearError(f"the Ray cluster does not answer: {_first_line(error)} {_RESUME}") from None
+
+
+def _innermost(error: BaseException) -> BaseException:
+    """A worker's error comes through the trainer's process, wrapped once in each."""
+    while (cause := getattr(error, "cause", None)) is not None:
+        error = cause
+    return error
 
 
 _RESUME = "Run the same command again: it goes on from the last checkpoint (trainer.save_freq)."

@@ -75,6 +75,13 @@ def refuse_settings(config: Any, method: Method, settings: Settings) -> None:
         )
     if rollout.n < 2:
         raise GearError(f"actor_rollout_ref.rollout.n={rollout.n}: a group of one has no baseline. Use at least 2.")
+    world = config.trainer.get("nnodes", 1) * config.trainer.get("n_gpus_per_node", 1)
+    together = rollout.get("tensor_model_parallel_size", 1)
+    if world % together:
+        raise GearError(
+            f"a rollout replica takes {together} GPUs (actor_rollout_ref.rollout.tensor_model_parallel_size), and there are "
+            f"{world} workers (trainer.nnodes × trainer.n_gpus_per_node): make it a divisor of their number."
+        )
     if method.hint == "other" and config.data.train_batch_size < 2:
         raise GearError(
             f"method {method.name!r} reads another problem's hint: data.train_batch_size must be at least 2."

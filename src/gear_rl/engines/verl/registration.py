@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from gear_rl.engines.verl.versions import check_version
+from gear_rl.engines.versions import check_version
 
 VENDORS = ["nvidia", "amd"]
 
 
 def register() -> None:
     """Trainer, engine and agent loop. A second call changes nothing."""
-    check_version()
+    check_version("verl")
     from verl.workers.engine import EngineRegistry
 
     import gear_rl.engines.verl.agent_loop

@@ -45,11 +45,14 @@ def task_row(row: Mapping[str, Any]) -> Row:
     return found
 
 
-def check_data(dataset: Any, method: Method, settings: Settings, task: Task | None) -> None:
-    """Every training row has what the method and the task need. `dataset`: a datasets.Dataset."""
+def check_data(dataset: Any, method: Method, settings: Settings, task: Task | None, batch: int = 1) -> None:
+    """There are enough rows for a step, and each has what the method and the task need. `dataset`: a datasets.Dataset."""
     columns, hint = list(dataset.column_names), settings.hint_column(task)
-    if not len(dataset):
-        raise GearError("the training data holds no problem.")
+    if len(dataset) < batch:
+        raise GearError(
+            f"the training data has {len(dataset)} rows, and a step takes data.train_batch_size={batch}: give more rows, or "
+            "lower it."
+        )
     if task is not None:
         for column in (ROW, "agent_name"):
             if column not in columns:

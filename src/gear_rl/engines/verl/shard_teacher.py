@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
 from gear_rl.errors import GearError
+from gear_rl.scoring.teacher import copying
 
 
 class ShardTeacher:
@@ -24,7 +25,8 @@ class ShardTeacher:
         self.module, self.kind, self.every, self.decay = module, kind, every, decay
         self.steps = 0
         """Optimizer steps seen."""
-        self._shadow = {name: shard.clone() for name, shard in self._shards()}
+        with copying(kind, module):
+            self._shadow = {name: shard.clone() for name, shard in self._shards()}
 
     def _shards(self) -> Iterator[tuple[str, Tensor]]:
         """Asked for each time: offloading moves them, and after a forward FSDP2 holds the root's gathered, which would be

@@ -59,7 +59,7 @@ class CreditTrainer(PPOTrainerSync):
 
         model = omega_conf_to_dataclass(self.config.actor_rollout_ref.model).hf_config
         dataset, settings, task = self.train_dataset.dataframe, self.settings, self.task
-        check_data(dataset, self.method, settings, task)
+        check_data(dataset, self.method, settings, task, self.config.data.train_batch_size)
         hint = self._hint = settings.hint_column(task)
         tokenize = AsAgentLoops(self.config, self.tokenizer, self.processor, getattr(model, "model_type", None), task)
         first, _ = self._row_of({**dataset[0], "raw_prompt": dataset[0][self.train_dataset.prompt_key]})
