@@ -147,7 +147,7 @@ def test_rlcsd_leaves_out_whoever_has_no_pair_of_siblings():
 
 
 def test_sc_grpo_halves_the_advantage_at_the_percentile():
-    rollouts = four((1.0, 1.0, 0.0, 0.0), forward_kl=[0.0, 1.0, 3.0, 4.0, 8.0])  # 75th percentile: 4
+    rollouts = four((1.0, 1.0, 0.0, 0.0), forward_kl=[0.0, 1.0, 3.0, 4.0, 8.0], sibling_length=[5.0] * 5)  # 75th percentile: 4
     assert credit("sc_grpo", rollouts).weights[0].tolist() == pytest.approx([0.0, 1 / 5, 3 / 7, 0.5, 2 / 3])
     for rewards in ((1.0, 0.0, 0.0, 0.0), (1.0, 1.0, 1.0, 1.0)):  # one is correct, or all: plain GRPO
         assert credit("sc_grpo", replace(rollouts, rewards=torch.tensor(rewards))).weights.min() == 1.0
