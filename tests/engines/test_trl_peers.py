@@ -126,7 +126,7 @@ def test_a_teacher_reads_a_successful_sibling(tmp_path, name):
     seen, tokenizer = watch(trainer), trainer.processing_class
     trainer.train()
     batch = seen[0]
-    chosen = siblings(batch["sampled"], success=0.5)
+    chosen = siblings(batch["sampled"], method(name).success_at)
     assert any(j is not None for j in chosen)
     for verdict, j, ids in zip(batch["verdicts"], chosen, batch["hinted"], strict=True):
         shown = tokenizer.decode(ids).partition(" hint ")[2].split(" <end>")[0]
