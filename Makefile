@@ -11,7 +11,7 @@ export HF_HUB_OFFLINE ?= 1
 export TRL_EXPERIMENTAL_SILENCE ?= 1
 export NO_MKDOCS_2_WARNING ?= 1
 
-.PHONY: train test lint docs browser nightly clean verl-smoke verl-quick processes vllm-smoke
+.PHONY: train test lint docs browser nightly evidence-smoke clean verl-smoke verl-quick processes vllm-smoke
 train: $(READY)
 	$(BIN)/gear train $(ARGS)
 
@@ -37,6 +37,10 @@ docs: $(READY)
 nightly: $(READY)
 	set -e; for m in $$($(BIN)/gear methods --json | $(BIN)/python -c 'import json,sys; print(*[m["name"] for m in json.load(sys.stdin)])'); do \
 	  $(BIN)/gear train --credit $$m --out runs/nightly/$$m; done
+
+# That the tables of docs/evidence.md can be made: two steps of a part of one. It shows no result.
+evidence-smoke: $(READY)
+	$(BIN)/python benchmarks/evidence.py controls --smoke --workers 2 --out build/evidence-smoke
 
 # vLLM itself, on a CPU, in an environment of its own (3.7 GB): docs/vllm.md says what it is made of. Not part of `make test`.
 VLLM_VENV := .venv-vllm

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gear_rl.compare.table import control_rows, markdown
 from gear_rl.methods import METHODS
 
 PAGES = Path(__file__).parent / "methods"
@@ -32,6 +31,70 @@ EARLIER = {
     "crpo": "a form of our own from the abstract",
 }
 """Methods whose definition has changed since they were measured, and what they were."""
+
+
+# The stored summaries are of `gear compare`'s first format, in which learning rates alone were tuned.
+def _points(value: float) -> str:
+    return f"{100 * value:+.1f}"
+
+
+def control_rows(summary: dict[str, Any]) -> list[tuple[str, str, str, str]]:
+    """Each method that was also run under a control: name, and success (share of the headroom) as it is, with its outcomes
+    shuffled, and with a wrong hint; "" where that was not run."""
+
+    def said(row: dict[str, Any] | None) -> str:
+        if row is None:
+            return ""
+        share = row["success"].get("share_of_headroom")
+        return f"{100 * row['success']['mean']:.1f}" + ("" if share is None else f" ({100 * share:.0f} %)")
+
+    by_name = {row["method"]: row for row in summary["rows"]}
+    controls = {tuple(row["control_of"]): row for row in summary["rows"] if row["control_of"]}
+    names = [name for name in by_name if any(method == name for method, _ in controls)]
+    return [
+        (n, said(by_name[n]), said(controls.get((n, "shuffled_outcomes"))), said(controls.get((n, "wrong_hint"))))
+        for n in names
+    ]
+
+
+def _with_interval(cell: dict[str, Any]) -> str:
+    low, high = (100 * x for x in cell["interval"])
+    return f"{100 * cell['mean']:.1f} ({low:.1f}–{high:.1f})"
+
+
+def markdown(summary: dict[str, Any]) -> str:
+    """One table; a method's controls stand in its own row."""
+    base, controlled = summary["baseline"], {name: left for name, _, *left in control_rows(summary)}
+    heads = ["method", "lr", "true success, sampled", "reward", "greedy", "area", f"vs {base}", "p (Holm)", "headroom"]
+    heads += ["outcomes shuffled", "wrong hint"] if controlled else []
+    lines = ["| " + " | ".join([*heads, "collapsed"]) + " |", "|---" * (len(heads) + 1) + "|"]
+    for row in summary["rows"]:
+        if row["control_of"]:
+            continue
+        cell = row["success"]
+        if row["method"] == base:
+            against = ["", "", ""]
+        else:
+            a, b = (_points(x) for x in cell["difference_interval"])
+            share = cell.get("share_of_headroom")
+            against = [
+                f"{_points(cell['difference'])} ({a}…{b})",
+                f"{cell['p_holm']:.3f}",
+                f"{100 * share:.0f} %" if share is not None else "",
+            ]
+        cells = [
+            row["method"],
+            f"{row['learning_rate']:g}",
+            _with_interval(cell),
+            _with_interval(row["reward"]),
+            f"{100 * row['greedy']['mean']:.1f}",
+            f"{100 * row['area']['mean']:.1f}",
+            *against,
+            *(controlled.get(row["method"], ["", ""]) if controlled else []),
+            f"{row['collapsed']}/{summary['plan']['seeds']}",
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
 
 
 def between(text: str, name: str, content: str) -> str:

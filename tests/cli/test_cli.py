@@ -160,7 +160,7 @@ def test_methods_as_json(capsys):
     listed = {m["name"]: m for m in json.loads(capsys.readouterr().out)}
     assert set(METHODS) <= set(listed)
     keys = ["name", "summary", "needs", "cost", "standing", "paper", "hint", "fewest_channels", "distillation",
-            "schedule", "preserves_mass", "mass", "options"]  # fmt: skip
+            "schedule", "preserves_mass", "mass", "strength", "options"]  # fmt: skip
     assert all(list(m) == keys and set(m["cost"]) == {"forwards", "backwards", "why"} for m in listed.values())
     alpha = next(o for o in listed["gear"]["options"] if o["name"] == "alpha")
     assert alpha["default"] == 2.0 and alpha["range"] == "a number, at least 0"

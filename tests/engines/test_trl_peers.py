@@ -120,17 +120,19 @@ def test_sc_grpo_shows_a_correct_sibling_or_where_nobody_is_any(seed):
     assert method("sc_grpo").hint == "any_sibling"
 
 
-def test_sdpo_reads_a_successful_sibling(tmp_path):
-    trainer = build("sdpo", tmp_path / "run", steps=1)
+@pytest.mark.parametrize("name", ["sdpo", "gear+sibling_hint"])
+def test_a_teacher_reads_a_successful_sibling(tmp_path, name):
+    trainer = build(name, tmp_path / "run", steps=1)
     seen, tokenizer = watch(trainer), trainer.processing_class
     trainer.train()
     batch = seen[0]
-    chosen = siblings(batch["sampled"], success=0.5)
+    chosen = siblings(batch["sampled"], method(name).success_at)
     assert any(j is not None for j in chosen)
     for verdict, j, ids in zip(batch["verdicts"], chosen, batch["hinted"], strict=True):
-        shown = tokenizer.decode(ids).split(" hint ")[1].split(" <end>")[0]
-        tools_said = [c for c in tokenizer.decode(batch["completions"][j]).split() if c in TOOLS] if j is not None else None
-        assert shown == (verdict.feedback if tools_said is None else " ".join(tools_said))
+        shown = tokenizer.decode(ids).partition(" hint ")[2].split(" <end>")[0]
+        told = [c for c in tokenizer.decode(batch["completions"][j]).split() if c in TOOLS] if j is not None else None
+        alone = "" if name == "gear+sibling_hint" else verdict.feedback  # feedback would tell what is right
+        assert shown == (alone if told is None else " ".join(told))
 
 
 TOOLS = "weld clamp grease file drill solder polish hammer".split()

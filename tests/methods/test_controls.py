@@ -120,6 +120,7 @@ def test_gears_own_control_is_the_same_thing():
 
 def test_wrong_hint_changes_only_what_the_teacher_reads():
     assert find_method("rlsd+wrong_hint").hint == "other" and find_method("rlsd").hint == "own"
+    assert find_method("rlsd+sibling_hint").hint == "sibling"
     assert torch.equal(credit("rlsd+wrong_hint", rollouts()).advantages, credit("rlsd", rollouts()).advantages)
 
 
@@ -127,6 +128,7 @@ def test_wrong_hint_changes_only_what_the_teacher_reads():
     ("name", "message"),
     [
         ("grpo+wrong_hint", "no teacher"),
+        ("sdpo+sibling_hint", "no teacher that reads its own"),
         ("gear+shuffled", "Did you mean 'shuffled_outcomes'"),
         ("geer+wrong_hint", "Did you mean 'gear'"),
     ],

@@ -61,7 +61,7 @@ def test_a_right_call_at_the_end_makes_the_answer_likely(workshop, model_and_tok
                 trial = workshop.episode(row)
                 trial.gauge = episode.gauge
                 reply = trial.reply(f"{tool_used} {job[0]}")
-                end = Order(order.answer, trial.gauge, ())
+                end = Order(order.answer, trial.gauge, (), order.world)
                 if name == "reference" or k + 1 < len(order.jobs) or end.reference_answer == "no":
                     break
             episode.gauge = trial.gauge

@@ -19,9 +19,10 @@ from gear_rl.signals.from_verdicts import (
 from gear_rl.signals.sampled import Sampled
 from gear_rl.tasks.base import SingleTurn, Verdict
 from gear_rl.tasks.workshop.environment import judge, tools_used
-from gear_rl.tasks.workshop.world import HANDBOOK, TOOLS, Order, turn_gauge
+from gear_rl.tasks.workshop.world import TOOLS, Order, world
 
-ORDER = Order("yesno", 5, (("valve", "leak"), ("pump", "rust")))
+WORLD = world(0)
+ORDER = Order("yesno", 5, (("valve", "leak"), ("pump", "rust")), WORLD)
 RIGHT = ORDER.reference_tools
 WRONG = [next(t for t in TOOLS if t != tool) for tool in RIGHT]
 
@@ -29,7 +30,7 @@ WRONG = [next(t for t in TOOLS if t != tool) for tool in RIGHT]
 def completion(tools, answer="yes"):
     gauge, words = ORDER.start, []
     for (part, _), tool in zip(ORDER.jobs, tools, strict=True):
-        gauge = turn_gauge(gauge, tool, part)
+        gauge = WORLD.turn_gauge(gauge, tool, part)
         words.append(f"well {tool} {part} <end> g{gauge} <bot>")
     return " ".join([*words, f"answer {answer} <end>"])
 
@@ -37,9 +38,9 @@ def completion(tools, answer="yes"):
 def test_turns_states_calls_channels_and_feedback():
     text = completion([RIGHT[0], WRONG[1]], ORDER.reference_answer)
     verdict = judge(ORDER, text)
-    after_first = turn_gauge(5, RIGHT[0], "valve")
+    after_first = WORLD.turn_gauge(5, RIGHT[0], "valve")
     assert verdict.turn_rewards == [1.0, 0.0, 0.0]
-    assert verdict.states == [5, 32 + after_first, 64 + turn_gauge(after_first, WRONG[1], "pump")]
+    assert verdict.states == [5, 32 + after_first, 64 + WORLD.turn_gauge(after_first, WRONG[1], "pump")]
     assert verdict.calls == [0, 1, 1, 0, 0, 0] * 2 + [0, 0, 0] and len(verdict.calls) == len(text.split())
     assert verdict.requests == [1, 2, 3] and verdict.answer_span == [0] * 12 + [0, 1, 0]
     assert verdict.channels == {"answer": 1.0, "calls": 0.5, "format": 1.0}
@@ -63,7 +64,7 @@ def test_a_rollout_that_goes_off_the_rails():
 def test_right_tool_on_the_wrong_part():
     part = "gear"
     verdict = judge(ORDER, f"{RIGHT[0]} {part} <end> g1 <bot>")
-    assert verdict.turn_rewards[0] == 0.0 and verdict.feedback.startswith(HANDBOOK[ORDER.jobs[0]])
+    assert verdict.turn_rewards[0] == 0.0 and verdict.feedback.startswith(WORLD.handbook[ORDER.jobs[0]])
 
 
 def test_values_of_turns_go_to_their_tokens():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 import time
@@ -20,10 +21,12 @@ EPILOG = """examples:
   gear compare --credit grpo,gear,oracle --seeds 5 --out runs/first
   gear compare --resume runs/first             continue after an interruption
   gear compare --credit grpo,gear,shuffled_outcomes --seeds 8 --set task.hint_errors=0.3
+  gear compare --credit grpo,gear,rlsd,oracle --seeds 12 --worlds 1,2,3 --tuning-worlds 4,5 --tuning-runs 24
 
-Each method gets its learning rate from one common grid: the smallest that comes near the best true success while
-training, on seeds that the comparison does not use. A control such as rlsd+wrong_hint runs at the rate of its
-method. Options of a method: --set credit.gear.alpha=4."""
+Every method is tuned with the same number of runs, over learning rates and its own strength (`gear methods NAME`),
+on seeds and, with --tuning-worlds, worlds that the comparison does not use. The setting with the highest training
+reward is taken. A control such as rlsd+wrong_hint runs with the setting of its method. An option that is set,
+--set credit.gear.alpha=4, is not tuned."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,9 +34,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--credit", metavar="A,B,…", help="methods to compare; grpo is the baseline where it is among them"
     )
-    parser.add_argument("--seeds", type=int, default=5, help="seeds 0, 1, … (default 5)")
-    parser.add_argument("--learning-rates", default="1.5e-4,3e-4,6e-4,1.2e-3", metavar="A,B,…", help="the common grid")
-    parser.add_argument("--tuning-seeds", type=COUNT, default=1, help="seeds per rate (default 1)")
+    parser.add_argument("--seeds", type=int, default=5, help="seeds 0, 1, … of each world (default 5)")
+    parser.add_argument("--worlds", metavar="A,B,…", help="values of task.world to compare on")
+    parser.add_argument(
+        "--learning-rates", default="1.5e-4,1.2e-3", metavar="LOW,HIGH", help="ends of every grid; one rate: no tuning"
+    )
+    parser.add_argument("--tuning-runs", type=COUNT, help="runs to tune each method with (default 12 per tuning world)")
+    parser.add_argument("--tuning-worlds", metavar="A,B,…", help="values of task.world to tune on, apart from --worlds")
+    parser.add_argument("--tuning-seeds", type=COUNT, default=1, help="seeds per setting and tuning world (default 1)")
+    parser.add_argument("--minutes", type=float, help="start no run that would end later than this; --resume continues")
     add_task(parser)
     parser.add_argument("--model", help="a folder or hub name; default: the model that comes with the task")
     add_set(parser, "train.NAME, task.NAME, credit.METHOD.NAME")
@@ -51,11 +60,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from gear_rl.compare.jobs import Job, Setting
     from gear_rl.compare.page import html
     from gear_rl.compare.plan import open_folder
-    from gear_rl.compare.results import best_rates, summarise
+    from gear_rl.compare.results import summarise
     from gear_rl.compare.runner import run_all
     from gear_rl.compare.table import markdown, text
+    from gear_rl.compare.tuning import budget, choose, tried
     from gear_rl.files import write_json, write_text
     from gear_rl.training.run import prepare
     from gear_rl.training.run_folder import RunFolder
@@ -67,10 +78,13 @@ def run(args: argparse.Namespace) -> int:
     else:
         plan = _plan(args)
         for name in plan.methods:  # an error that a run would raise is raised before the first
-            prepare(plan.config(name, plan.learning_rates[0], 0))[0].close()
-        folder = args.out or RunFolder.free_name(Path("runs"), f"compare-{plan.config(plan.methods[0], 1e-4, 0).task}")
+            for world in [*plan.reported, *plan.tuning_worlds]:
+                config = plan.config(Job(name, Setting(plan.learning_rates[0]), 0, world))
+                prepare(config)[0].close()
+        folder = args.out or RunFolder.free_name(Path("runs"), f"compare-{config.task}")
         plan = open_folder(folder, plan)
     began = time.time()
+    until = math.inf if args.minutes is None else began + 60 * args.minutes
 
     def say(text: str) -> None:
         print(text, file=sys.stderr if args.json else sys.stdout, flush=True)
@@ -79,17 +93,22 @@ def run(args: argparse.Namespace) -> int:
         say(f"{done}/{of} runs  {getattr(job, 'name', '')}  {time.time() - began:.0f} s")
 
     try:
-        tuning = plan.tuning_jobs()
+        tuning, waiting = plan.tuning_jobs(), 0
         if tuning:
-            say(f"learning rates: {len(tuning)} runs → {folder}")
-            run_all(plan, tuning, folder, args.workers, show_progress)
-        rates = best_rates(plan, folder, args.target)
-        say("chosen: " + ", ".join(f"{m} {r:g}" for m, r in rates.items()))
-        run_all(plan, plan.comparison_jobs(rates), folder, args.workers, show_progress)
+            say(f"tuning: {len(tuning)} runs → {folder}\n{budget(plan)}")
+            waiting = run_all(plan, tuning, folder, args.workers, show_progress, until)
+        if not waiting:
+            found = tried(plan, folder)
+            chosen = choose(plan, found)
+            say("chosen: " + ", ".join(f"{m} {one}" for m, one in chosen.items()))
+            waiting = run_all(plan, plan.comparison_jobs(chosen), folder, args.workers, show_progress, until)
     except KeyboardInterrupt:
         say(f"\ninterrupted; finished runs are kept. Continue with: gear compare --resume {folder}")
         return 130
-    summary = summarise(plan, folder, rates, args.target)
+    if waiting:
+        say(f"the time is up; {waiting} runs wait. Continue with: gear compare --resume {folder}")
+        return 0
+    summary = summarise(plan, folder, chosen, found, args.target)
     write_json(folder / "summary.json", summary)
     write_text(folder / "summary.md", markdown(summary))
     write_text(folder / "summary.html", html(summary))
@@ -118,4 +137,13 @@ def _plan(args: argparse.Namespace) -> Plan:
     if isinstance(settings.get("credit"), dict):
         options = options_by_method(settings["credit"], methods)
         settings["credit"] = {name: own for name, own in options.items() if own}
-    return Plan(methods, args.seeds, rates, args.tuning_seeds, settings)
+    worlds, tuning_worlds = _numbers(args.worlds, "--worlds"), _numbers(args.tuning_worlds, "--tuning-worlds")
+    runs = args.tuning_runs or (12 * max(1, len(tuning_worlds)) * args.tuning_seeds if len(rates) > 1 else 0)
+    return Plan(methods, args.seeds, rates, runs, args.tuning_seeds, worlds, tuning_worlds, settings)
+
+
+def _numbers(given: str | None, flag: str) -> list[int]:
+    try:
+        return [int(number) for number in given.split(",")] if given else []
+    except ValueError:
+        raise GearError(f"{flag} {given}: whole numbers, separated by commas.") from None

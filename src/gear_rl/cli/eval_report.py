@@ -61,6 +61,8 @@ def _show_way(how: str, figures: dict[str, Any]) -> None:
     print(f"  {'reward':14s}{figures['reward']:7.3f}   ({low:.3f} to {high:.3f})")
     for channel, value in figures["channels"].items():
         print(f"    {channel[:30]:30s} {value:7.3f}")
+    for name, part in figures.get("parts", {}).items():
+        print(f"  {printable(name)[:14]:14s}{_share(part['share'], part['interval'])}  {part['decisions']} decisions")
     if "categories" in figures:
         print("  by category" + (f", avg@{k}" if k > 1 else ""))
         for category, part in figures["categories"].items():

@@ -28,7 +28,7 @@ HINTS = {
     "sibling": "the teacher reads another rollout of the same group",
     "feedback": "the teacher reads the environment's feedback",
 }
-OPTIONAL = {"loss": "distillation", "channels": "fewest_channels", "schedule": "schedule"}
+OPTIONAL = {"loss": "distillation", "channels": "fewest_channels", "schedule": "schedule", "strength": "strength"}
 """Facts that are shown only of methods that have them, and the key that says so."""
 
 
@@ -60,6 +60,7 @@ def describe(method: type[Method]) -> dict[str, Any]:
         "schedule": {name: value for name, value in asdict(method.schedule).items() if value is not None},
         "preserves_mass": method.preserves_mass,
         "mass": method.mass,
+        "strength": list(method.strength),
         "options": listing(method.Options),
     }
 
@@ -122,6 +123,8 @@ def in_full(m: dict[str, Any], width: int) -> str:
         "hint": HINTS[m["hint"]],
         "cost": f"{m['cost']['forwards']} forwards, {m['cost']['backwards']} backwards: {m['cost']['why']}",
         "mass": m["mass"],
+        "strength": "gear compare tries "
+        + "; ".join(", ".join(f"{k} {v:g}" for k, v in s.items()) for s in m["strength"]),
         "schedule": "as its source: " + ", ".join(f"{name} {value}" for name, value in m["schedule"].items()),
         "loss": str(m["distillation"] and loss_in_words(m["distillation"])),
         "channels": f"at least {m['fewest_channels']} channels of the reward",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-from gear_rl.compare.table import text, verdict
+from gear_rl.compare.table import setting, share, text, verdict
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1f2328; --quiet: #6b7280; --line: #d8dce2; --dot: #1f6fb5; --paper: #fdfcf9 }
@@ -45,24 +45,24 @@ def _strip(cell: dict[str, Any]) -> str:
 
 
 def html(summary: dict[str, Any]) -> str:
-    base, seeds = summary["baseline"], summary["plan"]["seeds"]
+    base, pairs = summary["baseline"], summary["pairs"]
     rows = []
     for row in summary["rows"]:
         cell = row["success"]
-        share = cell.get("share_of_headroom")
         against = "" if row["method"] == base else f"{100 * cell['difference']:+.1f}"
+        against += "" if row["versus"] == base else f" vs {row['versus']}"
         said = "the baseline" if row["method"] == base else verdict(cell, summary["smallest_p"])
         cells = [
-            escape(row["method"]), f"{row['learning_rate']:g}", f"{100 * cell['mean']:.1f}", _strip(cell),
-            f"{100 * row['greedy']['mean']:.1f}", against, "" if share is None else f"{100 * share:.0f} %",
-            f"{row['collapsed']}/{seeds}", escape(said),
+            escape(row["method"]), escape(setting(row)), f"{100 * cell['mean']:.1f}", _strip(cell),
+            f"{100 * row['greedy']['mean']:.1f}", escape(against), share(cell),
+            f"{row['collapsed']}/{pairs}", escape(said),
         ]  # fmt: skip
         rows.append("<tr>" + "".join(f"<td>{c}</td>" for c in cells) + "</tr>")
     heads = [
         "method",
-        "lr",
+        "lr, strength",
         "true success",
-        f"{seeds} seeds, 0–100 %",
+        f"{pairs} runs, 0–100 %",
         "greedy",
         f"vs {base}",
         "headroom",

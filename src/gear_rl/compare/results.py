@@ -1,4 +1,5 @@
-"""From finished runs to a result: per method and seed, paired with the baseline, and the share of the headroom recovered."""
+"""From finished runs to a result: per method, world and seed, paired with what it is compared with, and the share of the
+headroom recovered."""
 
 from __future__ import annotations
 
@@ -9,8 +10,18 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from gear_rl.compare.plan import Job, Plan
-from gear_rl.compare.statistics import holm, mean_interval, seeds_needed, sign_flip_p, smallest_p
+from gear_rl.compare.jobs import Job, Setting
+from gear_rl.compare.plan import Plan
+from gear_rl.compare.statistics import (
+    difference_ends,
+    holm,
+    plus_two_interval,
+    seeds_needed,
+    share_interval,
+    sign_flip_p,
+    smallest_p,
+)
+from gear_rl.compare.tuning import Tried, budget
 from gear_rl.methods import find_method
 
 METRICS = {
@@ -20,14 +31,17 @@ METRICS = {
     "area": "mean true success while training (area under the learning curve)",
 }
 WINDOW = 25  # steps averaged when looking for the step at which a target is reached
-COLLAPSED = 0.02
-NEARLY_BEST = 0.15  # the share of the best area that a smaller learning rate may lack and still be chosen
+COLLAPSED = 0.5
+"""A run that ends below this share of the success before training has collapsed."""
+LEAST_HEADROOM = 0.02
 
 
 @dataclass(frozen=True)
 class Outcome:
     """One finished run."""
 
+    before: float
+    """True success before training, sampled."""
     success: float
     greedy: float
     reward: float
@@ -37,8 +51,13 @@ class Outcome:
     seconds: float
 
 
+Runs = dict[tuple[str, Setting], list[list[Outcome]]]
+"""Method and setting → its runs by world, then by seed."""
+
+
 def read_outcome(path: Path, target: float) -> Outcome:
-    after = json.loads((path / "evaluation.json").read_text())["after"]
+    evaluation = json.loads((path / "evaluation.json").read_text())
+    before, after = evaluation["before"], evaluation["after"]
     lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
     curve = [line.get("success", line.get("reward", math.nan)) for line in lines]
     reached = None
@@ -49,6 +68,7 @@ def read_outcome(path: Path, target: float) -> Outcome:
     config = json.loads((path / "config.json").read_text())["train"]
     seconds = path / "seconds.json"
     return Outcome(
+        before=before["sampled"]["success"],
         success=after["sampled"]["success"],
         greedy=after["greedy"]["success"],
         reward=after["sampled"]["reward"],
@@ -59,88 +79,114 @@ def read_outcome(path: Path, target: float) -> Outcome:
     )
 
 
-def _within(interval: tuple[float, float], values: list[float]) -> tuple[float, float]:
-    """Clips the interval of a mean of shares to 0 and 1, which Student's may leave."""
-    if all(0 <= v <= 1 for v in values):
-        return max(0.0, interval[0]), min(1.0, interval[1])
-    return interval
-
-
-def best_rates(plan: Plan, folder: Path, target: float) -> dict[str, float]:
-    """Each method's learning rate: the smallest whose area under the *training* curve, over the tuning seeds, is nearly the
-    best one's. Too large a rate fails by collapse, in some seeds and not in others, so few tuning seeds may not see it; one
-    that is a little small costs a little. (The idea of the one-standard-error rule, where one seed has no standard error.)"""
-    if len(plan.learning_rates) == 1:
-        return dict.fromkeys(plan.methods, plan.learning_rates[0])
-    areas: dict[str, dict[float, list[float]]] = {}
-    for job in plan.tuning_jobs():
-        outcome = read_outcome(folder / "runs" / job.name, target)
-        areas.setdefault(job.method, {}).setdefault(job.learning_rate, []).append(outcome.area)
-    chosen = {}
-    for method, by_rate in areas.items():
-        enough = (1 - NEARLY_BEST) * max(mean(found) for found in by_rate.values())
-        chosen[method] = min(rate for rate, found in by_rate.items() if mean(found) >= enough)
-    return {m: chosen[plan.tuned_as(m)] for m in plan.methods}
-
-
-def summarise(plan: Plan, folder: Path, rates: dict[str, float], target: float) -> dict[str, Any]:
+def summarise(
+    plan: Plan, folder: Path, chosen: dict[str, Setting], tried: dict[str, list[Tried]], target: float
+) -> dict[str, Any]:
     """Everything the table, the JSON and the report show."""
-    outcomes = {
-        m: [read_outcome(folder / "runs" / Job(m, rates[m], s).name, target) for s in range(plan.seeds)]
-        for m in plan.methods
-    }
-    base = outcomes[plan.baseline]
+
+    def outcomes_of(method: str, setting: Setting) -> list[list[Outcome]]:
+        """By world, then by seed."""
+        return [
+            [read_outcome(folder / "runs" / Job(method, setting, s, w).name, target) for s in range(plan.seeds)]
+            for w in plan.reported
+        ]
+
+    versus = {m: plan.compared_with(m, chosen) for m in plan.methods}
+    runs = {(m, one): outcomes_of(m, one) for m, one in {*chosen.items(), *versus.values()}}
+    tops = {metric: max(getattr(o, metric) for each in runs.values() for w in each for o in w) for metric in METRICS}
+    compared = len(plan.methods) - 1
     rows = []
-    for method, runs in outcomes.items():
-        reached = [o.steps_to_target for o in runs]
-        row: dict[str, Any] = {
-            "method": method,
+    for method in plan.methods:
+        own, other = runs[method, chosen[method]], runs[versus[method]]
+        row = _facts(method, [o for w in own for o in w]) | {
             "control_of": plan.control_of(method),
-            "learning_rate": rates[method],
-            "collapsed": sum(o.success < COLLAPSED for o in runs),
-            "steps_to_target": sorted(reached, key=lambda s: math.inf if s is None else s)[len(reached) // 2],
-            "reached_target": sum(s is not None for s in reached),
-            "rollouts": runs[0].rollouts,
-            "seconds": mean(o.seconds for o in runs),
-            "extra_forwards": find_method(method).cost.forwards,
-            "extra_backwards": find_method(method).cost.backwards,
+            "learning_rate": chosen[method].learning_rate,
+            "options": dict(chosen[method].options),
+            "versus": versus[method][0],
         }
         for metric in METRICS:
-            values = [getattr(o, metric) for o in runs]
-            differences = [v - getattr(b, metric) for v, b in zip(values, base, strict=True)]
-            row[metric] = {
-                "mean": mean(values),
-                "interval": _within(mean_interval(values), values),
-                "by_seed": values,
-                "difference": mean(differences),
-                "difference_interval": mean_interval(differences),
-                "p": None if method == plan.baseline else sign_flip_p(differences),
-                "seeds_for_5_points": seeds_needed(differences, 0.05),
-            }
+            values, against = ([[getattr(o, metric) for o in w] for w in each] for each in (own, other))
+            row[metric] = _cell(values, against, tops[metric], compared)
+            row[metric]["p"] = None if method == plan.baseline else sign_flip_p(_flat(_differences(values, against)))
         rows.append(row)
+    others = [row for row in rows if row["method"] != plan.baseline]
     for metric in METRICS:
-        others = [row for row in rows if row["method"] != plan.baseline]
         for row, p in zip(others, holm([row[metric]["p"] for row in others]), strict=True):
             row[metric]["p_holm"] = p
-    headroom = None
-    if "oracle" in outcomes and plan.baseline != "oracle":
-        oracle = next(row for row in rows if row["method"] == "oracle")
-        headroom = {metric: oracle[metric]["difference"] for metric in METRICS}
-        for row in rows:
-            for metric in METRICS:
-                gap = headroom[metric]
-                row[metric]["share_of_headroom"] = row[metric]["difference"] / gap if gap > 0.02 else None
+    headroom = _headroom(plan, rows, runs, chosen, tops) if "oracle" in chosen and plan.baseline != "oracle" else None
     return {
         "plan": {
             "methods": plan.methods,
             "seeds": plan.seeds,
+            "worlds": plan.worlds,
             "learning_rates": plan.learning_rates,
+            "tuning_runs": plan.tuning_runs,
+            "tuning_worlds": plan.tuning_worlds,
             "settings": plan.settings,
         },
+        "budget": budget(plan),
+        "tried": {m: [{"setting": str(t.setting), "reward": t.reward, "runs": t.runs} for t in found]
+                  for m, found in tried.items()},
         "baseline": plan.baseline,
         "target": target,
+        "before": mean(o.before for w in runs[plan.baseline, chosen[plan.baseline]] for o in w),
         "headroom": headroom,
-        "smallest_p": smallest_p(plan.seeds),
+        "pairs": plan.seeds * max(1, len(plan.worlds)),
+        "smallest_p": smallest_p(plan.seeds * max(1, len(plan.worlds))),
         "metrics": METRICS,
         "rows": rows,
+    }  # fmt: skip
+
+
+def _facts(method: str, runs: list[Outcome]) -> dict[str, Any]:
+    reached = [o.steps_to_target for o in runs]
+    return {
+        "method": method,
+        "collapsed": sum(o.success < COLLAPSED * o.before for o in runs),
+        "steps_to_target": sorted(reached, key=lambda s: math.inf if s is None else s)[len(reached) // 2],
+        "reached_target": sum(s is not None for s in reached),
+        "rollouts": runs[0].rollouts,
+        "seconds": mean(o.seconds for o in runs),
+        "extra_forwards": find_method(method).cost.forwards,
+        "extra_backwards": find_method(method).cost.backwards,
     }
+
+
+def _differences(values: list[list[float]], against: list[list[float]]) -> list[list[float]]:
+    return [[v - b for v, b in zip(*world, strict=True)] for world in zip(values, against, strict=True)]
+
+
+def _flat(values: list[list[float]]) -> list[float]:
+    return [value for world in values for value in world]
+
+
+def _cell(values: list[list[float]], against: list[list[float]], top: float, compared: int) -> dict[str, Any]:
+    differences = _differences(values, against)
+    return {
+        "mean": mean(_flat(values)),
+        "interval": plus_two_interval(values, (min(0.0, min(_flat(values))), max(top, 0.0))),
+        "by_seed": _flat(values),
+        "by_world": [mean(world) for world in values],
+        "difference": mean(_flat(differences)),
+        "difference_interval": plus_two_interval(differences, difference_ends(values, against, top)),
+        "seeds_for_5_points": seeds_needed(differences, 0.05, compared),
+    }
+
+
+def _headroom(
+    plan: Plan, rows: list[dict[str, Any]], runs: Runs, chosen: dict[str, Setting], tops: dict[str, float]
+) -> dict[str, float]:
+    """The oracle's gain over the baseline by metric; and into each row the share that a method has of it."""
+    gaps = {}
+    for metric in METRICS:
+        base, best = ([[getattr(o, metric) for o in w] for w in runs[m, chosen[m]]] for m in (plan.baseline, "oracle"))
+        gain = _differences(best, base)
+        gaps[metric] = mean(_flat(gain))
+        for row in rows:
+            values = [[getattr(o, metric) for o in w] for w in runs[row["method"], chosen[row["method"]]]]
+            own = _differences(values, base)
+            enough = gaps[metric] > LEAST_HEADROOM and row["method"] != plan.baseline
+            ends = (difference_ends(values, base, tops[metric]), difference_ends(best, base, tops[metric]))
+            row[metric]["share_of_headroom"] = mean(_flat(own)) / gaps[metric] if enough else None
+            row[metric]["share_interval"] = share_interval(own, gain, *ends) if enough else None
+    return gaps

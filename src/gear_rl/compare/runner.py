@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import multiprocessing
 import os
 import time
@@ -10,13 +11,22 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from gear_rl.compare.plan import Job, Plan
+from gear_rl.compare.jobs import Job
+from gear_rl.compare.plan import Plan
 from gear_rl.errors import GearError
 
+TOO_LATE = "not started: the time is up"
+MARGIN = 1.2
+"""What a run may take, as a multiple of the longest so far, when there is an end to the time."""
 
-def run_job(work: tuple[Plan, Job, Path]) -> tuple[Job, str | None]:
-    """Train one job to its end, or resume it. Returns the job, and why it failed. Runs in a worker process."""
-    plan, job, parent = work
+
+def run_job(work: tuple[Plan, Job, Path, float, float]) -> tuple[Job, str | None]:
+    """Train one job to its end, or resume it. Returns the job, and why it failed. Runs in a worker process.
+
+    `until`: no run starts that would end after this time, if it takes a little longer than the longest so far."""
+    plan, job, parent, until, longest = work
+    if until < math.inf and time.time() + MARGIN * max(longest, longest_run(parent)) > until:
+        return job, TOO_LATE
     try:
         _train(plan, job, parent / job.name)
     except Exception as error:
@@ -35,11 +45,11 @@ def _train(plan: Plan, job: Job, path: Path) -> None:
     from gear_rl.training.run import prepare, run
     from gear_rl.training.run_folder import RunFolder
 
-    config = plan.config(job.method, job.learning_rate, job.seed)
+    config = plan.config(job)
     task, model = prepare(config)
     folder = RunFolder.open(path)[0] if (path / "config.json").is_file() else RunFolder.create(path, config.as_dict())
     began = time.time()
-    before = path.parent / "before.json"  # the same model on the same problems in every run: evaluated once
+    before = path.parent / f"before{'' if job.world is None else job.world}.json"  # alike in all runs of a world
     if before.is_file() and not folder.evaluation.exists():
         write_json(folder.evaluation, json.loads(before.read_text()))
     run(config, folder, task, model, NoProgress())
@@ -50,23 +60,41 @@ def _train(plan: Plan, job: Job, path: Path) -> None:
     write_json(seconds, spent + time.time() - began)
 
 
+def longest_run(runs: Path) -> float:
+    """Seconds that the longest finished run in `runs` took; 0 where there is none."""
+    return max((float(json.loads(file.read_text())) for file in runs.glob("*/seconds.json")), default=0.0)
+
+
 def is_finished(path: Path) -> bool:
     evaluation = path / "evaluation.json"
     return evaluation.is_file() and "after" in json.loads(evaluation.read_text())
 
 
-def run_all(plan: Plan, jobs: list[Job], folder: Path, workers: int, finished: Callable[[int, int, Job], None]) -> None:
-    """All jobs that are not finished yet. Calls `finished(done, of, job)` after each. A failed job does not stop the others."""
+def run_all(
+    plan: Plan,
+    jobs: list[Job],
+    folder: Path,
+    workers: int,
+    finished: Callable[[int, int, Job], None],
+    until: float = math.inf,
+    longest: float = 0.0,
+) -> int:
+    """All jobs that are not finished yet. Calls `finished(done, of, job)` after each. A failed job does not stop the others.
+    Returns how many were not started because they would not have ended at the time `until`. `longest`: seconds of a run, where
+    that is known from elsewhere."""
     runs = folder / "runs"
     runs.mkdir(exist_ok=True)
     left = [job for job in jobs if not is_finished(runs / job.name)]
     done = len(jobs) - len(left)
     if not left:
-        return
+        return 0
     os.environ["OMP_NUM_THREADS"] = "1"  # inherited by the workers: one core each
     with multiprocessing.get_context("spawn").Pool(min(workers, len(left))) as pool:
-        failed = []
-        for job, why in pool.imap_unordered(run_job, [(plan, job, runs) for job in left]):
+        failed, waiting = [], 0
+        for job, why in pool.imap_unordered(run_job, [(plan, job, runs, until, longest) for job in left]):
+            if why == TOO_LATE:
+                waiting += 1
+                continue
             done += 1
             finished(done, len(jobs), job)
             if why is not None:
@@ -76,3 +104,4 @@ def run_all(plan: Plan, jobs: list[Job], folder: Path, workers: int, finished: C
             f"{len(failed)} of {len(jobs)} runs failed; the others are kept. `gear compare --resume {folder}` runs these "
             "again:\n  " + "\n  ".join(failed)
         )
+    return waiting

@@ -5,35 +5,52 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
+from gear_rl.compare.statistics import LEVEL
+
 
 def _points(value: float) -> str:
     return f"{100 * value:+.1f}"
 
 
-LEVEL = 0.05
-"""Above this, a p (corrected by Holm) does not carry the word "better"."""
-
-
 def verdict(cell: dict[str, Any], smallest: float) -> str:
-    """One method against the baseline, as a phrase."""
+    """One method against what it is compared with, as a phrase. "better" and "worse" need p ≤ 0.05 after Holm."""
     low, high = cell["difference_interval"]
+    p = f"p {cell['p_holm']:.3f}" + (f" (smallest possible {smallest:.3f})" if cell["p"] <= smallest * 1.001 else "")
+    if cell["p_holm"] <= LEVEL:
+        word = "better" if cell["difference"] > 0 else "worse"
+        undone = "; runs that collapse unseen could undo it" if low <= 0 <= high else ""
+        return f"{word}, {p}{undone}"
+    need = cell["seeds_for_5_points"]
+    seeds = f"; {need} seeds would show 5 points" if need else ""
     if low <= 0 <= high:
-        need = cell["seeds_for_5_points"]
-        hint = f"; {need} seeds would show 5 points" if need else ""
-        return f"no difference found{hint}"
-    word = "better" if low > 0 else "worse"
-    if cell["p_holm"] > LEVEL:  # the interval is one comparison's; the p counts all of them
-        word = f"{'above' if low > 0 else 'below'}, not significant"
-    caution = f", p {cell['p_holm']:.3f}" + (
-        f" (smallest possible {smallest:.3f})" if cell["p"] <= smallest * 1.001 else ""
-    )
-    return word + caution
+        return f"no difference found, {p}{seeds}"
+    return f"{'above' if low > 0 else 'below'}, not significant, {p}{seeds}"
+
+
+def share(cell: dict[str, Any]) -> str:
+    """The share of the headroom with its interval; "" where there is none."""
+    found, interval = cell.get("share_of_headroom"), cell.get("share_interval")
+    if found is None:
+        return ""
+    within = "" if interval is None else f" ({100 * interval[0]:.0f}–{100 * interval[1]:.0f})"
+    return f"{100 * found:.0f} %{within}"
+
+
+def setting(row: dict[str, Any]) -> str:
+    return " ".join([f"{row['learning_rate']:g}", *(f"{name}={value:g}" for name, value in row["options"].items())])
+
+
+def runs_of(summary: dict[str, Any]) -> str:
+    """`5 seeds`, or `3 worlds × 12 seeds`."""
+    plan = summary["plan"]
+    worlds = f"worlds {', '.join(map(str, plan['worlds']))}, each with " if plan["worlds"] else ""
+    return f"{worlds}{plan['seeds']} seeds"
 
 
 def text(summary: dict[str, Any]) -> str:
-    seeds, base = summary["plan"]["seeds"], summary["baseline"]
+    base, pairs = summary["baseline"], summary["pairs"]
     lines = [
-        f"true success on unseen problems, in points; {seeds} seeds, mean (95 % interval)",
+        f"true success on unseen problems, in points; {runs_of(summary)}; mean (95 % interval)",
         "",
         f"{'method':19s} {'lr':7s} {'sampled':17s} {'greedy':>6s} {'area':>5s} {'vs ' + base}",
     ]
@@ -50,35 +67,24 @@ def text(summary: dict[str, Any]) -> str:
         lines.append(line)
     lines.append("")
     for row in compared:
-        if row["method"] == base:
-            continue
-        said = verdict(row["success"], summary["smallest_p"])
-        share = row["success"].get("share_of_headroom")
-        of_headroom = (
-            f"; {100 * share:.0f} % of the headroom" if share is not None and row["method"] != "oracle" else ""
-        )
-        collapsed = f"; {row['collapsed']} of {seeds} seeds collapsed" if row["collapsed"] else ""
+        said = "the baseline" if row["method"] == base else verdict(row["success"], summary["smallest_p"])
+        part = share(row["success"]) if row["method"] != "oracle" else ""
+        of_headroom = f"; {part} of the headroom" if part else ""
+        collapsed = f"; {row['collapsed']} of {pairs} runs collapsed" if row["collapsed"] else ""
         lines.append(f"{row['method']:19s} {said}{of_headroom}{collapsed}")
     if summary["headroom"]:
         lines.append(f"\nheadroom (oracle − {base}): {_points(summary['headroom']['success'])} points")
-    controlled = control_rows(summary)
-    if controlled:
-        lines.append("")
-        lines.append(
-            "what is left without the outcomes, or with another problem's hint, is distillation or luck, not credit:"
-        )
-        lines.append(f"{'method':19s} {'as it is':15s} {'outcomes shuffled':19s} {'wrong hint':15s}")
-        lines += [
-            f"{name:19s} {own:15s} {shuffled:19s} {wrong:15s}".rstrip() for name, own, shuffled, wrong in controlled
-        ]
+    lines += _controls(summary)
+    lines += ["", summary["budget"] + ":", "  " + ", ".join(f"{r['method']} {setting(r)}" for r in compared)]
     first = summary["rows"][0]
     lines.append(f"compute: {first['rollouts']} rollouts per run for every method; seconds per run and extra passes:")
     cost = [f"{r['method']} {r['seconds']:.0f} s (+{r['extra_forwards']}f+{r['extra_backwards']}b)" for r in compared]
     for i in range(0, len(cost), 3):
         lines.append("  " + ", ".join(cost[i : i + 3]))
-    if summary["smallest_p"] > 0.05:
+    if summary["smallest_p"] * (len(summary["rows"]) - 1) > LEVEL:
         lines.append(
-            f"with {seeds} seeds the permutation test cannot go below p = {summary['smallest_p']:.3f}: use 6 or more."
+            f"with {pairs} pairs the permutation test cannot go below p = {summary['smallest_p']:.3f}, before Holm's "
+            f"correction for {len(summary['rows']) - 1} comparisons: use more seeds."
         )
     return "\n".join(part for line in lines for part in (_wrapped(line) or [""]))
 
@@ -89,21 +95,38 @@ def _wrapped(line: str) -> list[str]:
     return textwrap.wrap(line, 80, subsequent_indent=indent) if len(line) > 80 else [line]
 
 
+def _controls(summary: dict[str, Any]) -> list[str]:
+    rows = control_rows(summary)
+    if not rows:
+        return []
+    said = (
+        "what is left without the outcomes, or with another problem's hint, is distillation or luck, not credit. In brackets: "
+        f"points above grpo with shuffled outcomes at the same rate; above {summary['baseline']}; * p ≤ {LEVEL} after Holm:"
+    )
+    table = [f"{'method':19s} {'as it is':10s} {'outcomes shuffled':19s} {'wrong hint':15s}"]
+    return ["", said, *table, *(f"{name:19s} {own:10s} {one:19s} {two:15s}".rstrip() for name, own, one, two in rows)]
+
+
 def control_rows(summary: dict[str, Any]) -> list[tuple[str, str, str, str]]:
-    """Each method that was also run under a control: name, and success (share of the headroom) as it is, with its outcomes
-    shuffled, and with a wrong hint; "" where that was not run."""
+    """Each method that was also run under a control: name, success as it is, with its outcomes shuffled, and with a wrong hint,
+    each control with its points above what it is compared with; "" where that was not run."""
 
     def said(row: dict[str, Any] | None) -> str:
         if row is None:
             return ""
-        share = row["success"].get("share_of_headroom")
-        return f"{100 * row['success']['mean']:.1f}" + ("" if share is None else f" ({100 * share:.0f} %)")
+        cell = row["success"]
+        return f"{100 * cell['mean']:.1f} ({_points(cell['difference'])}{'*' if cell['p_holm'] <= LEVEL else ''})"
 
     by_name = {row["method"]: row for row in summary["rows"]}
     controls = {tuple(row["control_of"]): row for row in summary["rows"] if row["control_of"]}
     names = [name for name in by_name if any(method == name for method, _ in controls)]
     return [
-        (n, said(by_name[n]), said(controls.get((n, "shuffled_outcomes"))), said(controls.get((n, "wrong_hint"))))
+        (
+            n,
+            f"{100 * by_name[n]['success']['mean']:.1f}",
+            said(controls.get((n, "shuffled_outcomes"))),
+            said(controls.get((n, "wrong_hint"))),
+        )
         for n in names
     ]
 
@@ -116,8 +139,8 @@ def _with_interval(cell: dict[str, Any]) -> str:
 def markdown(summary: dict[str, Any]) -> str:
     """One table; a method's controls stand in its own row."""
     base, controlled = summary["baseline"], {name: left for name, _, *left in control_rows(summary)}
-    heads = ["method", "lr", "true success, sampled", "reward", "greedy", "area", f"vs {base}", "p (Holm)", "headroom"]
-    heads += ["outcomes shuffled", "wrong hint"] if controlled else []
+    heads = ["method", "lr, strength", "true success, sampled", "reward", "greedy", "area", f"vs {base}", "p (Holm)"]
+    heads += ["headroom", *(["outcomes shuffled", "wrong hint"] if controlled else [])]
     lines = ["| " + " | ".join([*heads, "collapsed"]) + " |", "|---" * (len(heads) + 1) + "|"]
     for row in summary["rows"]:
         if row["control_of"]:
@@ -127,22 +150,17 @@ def markdown(summary: dict[str, Any]) -> str:
             against = ["", "", ""]
         else:
             a, b = (_points(x) for x in cell["difference_interval"])
-            share = cell.get("share_of_headroom")
-            against = [
-                f"{_points(cell['difference'])} ({a}…{b})",
-                f"{cell['p_holm']:.3f}",
-                f"{100 * share:.0f} %" if share is not None else "",
-            ]
+            against = [f"{_points(cell['difference'])} ({a}…{b})", f"{cell['p_holm']:.3f}", share(cell)]
         cells = [
             row["method"],
-            f"{row['learning_rate']:g}",
+            setting(row),
             _with_interval(cell),
             _with_interval(row["reward"]),
             f"{100 * row['greedy']['mean']:.1f}",
             f"{100 * row['area']['mean']:.1f}",
             *against,
             *(controlled.get(row["method"], ["", ""]) if controlled else []),
-            f"{row['collapsed']}/{summary['plan']['seeds']}",
+            f"{row['collapsed']}/{summary['pairs']}",
         ]
         lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", f"{runs_of(summary)}; {summary['budget']}."]) + "\n"

@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gear_rl.evaluation.intervals import mean_interval
+from gear_rl.evaluation.intervals import bootstrap_interval, mean_interval
 
 
 def pass_at(n: int, right: int, k: int) -> float:
@@ -58,12 +58,29 @@ def summarise(samples: Iterable[dict[str, Any]]) -> dict[str, Any]:
         "cut_off": sum(sample["cut_off"] for sample in everything),
         "tokens": sum(sample["tokens"] for sample in everything),
     }
+    kinds = sorted({name for sample in everything for name in sample.get("parts", {})})
+    if kinds:
+        summary["parts"] = {name: _part(name, grouped) for name in kinds}
     trivial = [group for group in grouped if any(sample["trivially_passable"] for sample in group)]
     summary["trivially_passable"] = len(trivial)
     if trivial and len(trivial) < len(grouped):
         rest = [group for group in grouped if not any(sample["trivially_passable"] for sample in group)]
         summary["without_trivially_passable"] = _figures(rest, each)
     return summary
+
+
+def _part(name: str, groups: list[list[dict[str, Any]]]) -> dict[str, Any]:
+    """Decisions of one kind that were right, of all: a share of all decisions, drawn by problem for its interval."""
+    counts = [[sample["parts"].get(name, (0, 0)) for sample in group] for group in groups]
+    lots = [(str(i), float(k < right)) for i, group in enumerate(counts) for right, all_ in group for k in range(all_)]
+    if not lots:
+        return {"share": math.nan, "interval": (0.0, 1.0), "decisions": 0}
+    problems, values = zip(*lots, strict=True)
+    return {
+        "share": sum(values) / len(values),
+        "interval": bootstrap_interval(values, problems),
+        "decisions": len(values),
+    }
 
 
 def _figures(groups: list[list[dict[str, Any]]], each: int) -> dict[str, Any]:

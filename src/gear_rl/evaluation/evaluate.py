@@ -137,7 +137,8 @@ def evaluate_model(
     say: Say | None = None,
 ) -> dict[str, dict[str, Any]]:
     """A model in memory, one sample and one greedy rollout of each row, as training does before and after:
-    {"sampled" | "greedy": {"reward", "success", "success_interval", "n"}}. Torch's random state is not used."""
+    {"sampled" | "greedy": {"reward", "success", "success_interval", "n"}}, and "parts" where the task counts some decisions
+    apart. Torch's random state is not used."""
     jobs = plan(task, with_ids(rows, "test"), samples=1, greedy=True, seed=seed, hinted=hinted)
     was_training = model.training
     model.eval()
@@ -145,5 +146,5 @@ def evaluate_model(
         summary = evaluate(LocalPlayer(model, tokenizer), task, jobs, InMemory(), say)
     finally:
         model.train(was_training)
-    names = ("reward", "success", "success_interval", "n")
-    return {how: {name: summary[how][name] for name in names} for how in ("sampled", "greedy")}
+    names = ("reward", "success", "success_interval", "n", "parts")
+    return {how: {name: summary[how][name] for name in names if name in summary[how]} for how in ("sampled", "greedy")}

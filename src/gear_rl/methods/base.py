@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, ClassVar, Literal
 
 from torch import Tensor
@@ -56,6 +58,11 @@ class Schedule:
     """The policy's share at each step, for "ema"."""
 
 
+def grid(**values: Sequence[Any]) -> tuple[dict[str, Any], ...]:
+    """All combinations: `grid(mix=(0.5, 1), clip=(0.2, 1))` is four settings."""
+    return tuple(dict(zip(values, chosen, strict=True)) for chosen in product(*values.values()))
+
+
 class Method:
     """Base of all credit methods. A method of your own: state the attributes, write `assign`, and register the class
     under the entry-point group "gear_rl.methods"."""
@@ -83,6 +90,9 @@ class Method:
     """A loss that the engine adds to the policy's; None for methods that only say advantages."""
     schedule: Schedule = Schedule()
     """How its source runs it over training."""
+    strength: ClassVar[tuple[dict[str, Any], ...]] = ()
+    """Settings of its own options from weak to strong, which `gear compare` tunes beside the learning rate. A number that
+    divides 12 (ours: four), so that every method can be given the same number of runs. Empty: nothing of the kind."""
     cost: ClassVar[Cost] = NOTHING
     reads_outcomes: ClassVar[bool] = True
     """Whether `assign` looks at rewards at all: some only imitate their teacher."""

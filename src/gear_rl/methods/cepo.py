@@ -6,7 +6,7 @@ from torch import Tensor
 
 from gear_rl.assignment.baselines import number_in_group
 from gear_rl.assignment.rollouts import Rollouts
-from gear_rl.methods.base import Cost, Schedule, option
+from gear_rl.methods.base import Cost, Schedule, grid, option
 from gear_rl.methods.rlsd import RLSD
 
 
@@ -30,6 +30,7 @@ class CEPO(RLSD):
     schedule = Schedule(mix_steps=25, teacher="live")
     cost = Cost(2, 0, "one forward of each teacher, with the right hint and with a wrong one")
     mass = "not kept: each token between 1 − λ·clip and 1 + λ·clip of A_i (0.75 to 1.25)"
+    strength = grid(mix=(0.5, 1.0), clip=(0.5, 1.0))
 
     class Options(RLSD.Options):
         mix: float = option(0.5, at_least=0.0, at_most=1.0)

@@ -1,13 +1,16 @@
 """Controls for any method, by name: `rlsd+shuffled_outcomes`, `opsd+wrong_hint`.
 
 A method with a teacher can learn without its outcome (it distils the hint) and without its hint (some of a hint's effect is
-style). Both controls take one of the two away and leave everything else as it is. `shuffled_outcomes` and `wrong_hint`
-alone are GEAR's.
+style). `shuffled_outcomes` and `wrong_hint` take one of the two away and leave everything else as it is. Alone they are
+GEAR's.
 
 `shuffled_outcomes` hands everything that speaks of a rollout's outcome to another rollout of its group, by one permutation:
 rewards, given advantages, channels, and the signals made from verdicts or outcomes, row by row. Where two rollouts differ
 in length, a turn's reward goes to the turn at the same relative place (first to first, last to last), and so do a token's
 decision and span distance. Unscorable rollouts keep what they have.
+
+`sibling_hint` shows the teacher a rollout of the same group that won, in place of the ground truth, and nothing where none
+did: what the method is worth where there is no ground truth to show.
 
 `scaled_grpo` keeps the method's step size and takes its credit away: A_t = s A_i, with s = Σ |A_t of the method| / Σ n_i |A_i|
 over the batch. A method that does not keep mass changes the size of the step as well as its direction; this says how much
@@ -57,6 +60,11 @@ def _wrong_hint(method: type[Method]) -> _Control:
     return refusal, f"{method.name} whose teacher is shown another problem's hint.", {"hint": "other"}
 
 
+def _sibling_hint(method: type[Method]) -> _Control:
+    refusal = None if method.hint == "own" else f"{method.name} has no teacher that reads its own ground truth."
+    return refusal, f"{method.name} whose teacher is shown a rollout that won.", {"hint": "sibling"}
+
+
 def _shuffled_outcomes(method: type[Method]) -> _Control:
     def assign(self: Method, rollouts: Rollouts) -> Credit:
         return method.assign(self, with_shuffled_outcomes(rollouts, _SEED))
@@ -81,6 +89,7 @@ def _scaled_grpo(method: type[Method]) -> _Control:
 CONTROLS: dict[str, Callable[[type[Method]], _Control]] = {
     "shuffled_outcomes": _shuffled_outcomes,
     "wrong_hint": _wrong_hint,
+    "sibling_hint": _sibling_hint,
     "scaled_grpo": _scaled_grpo,
 }
 

@@ -10,7 +10,7 @@ from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.segments import Segments
 from gear_rl.assignment.turns import Turns
-from gear_rl.methods.base import STUDENT_AND_TEACHER, Hint, Method, Schedule, option, to_credit
+from gear_rl.methods.base import STUDENT_AND_TEACHER, Hint, Method, Schedule, grid, option, to_credit
 from gear_rl.methods.rlsd import evidence
 
 
@@ -37,6 +37,7 @@ class CREST(Method):
     schedule = Schedule(teacher="base")
     cost = STUDENT_AND_TEACHER
     mass = "not kept: each token between 1 and 1.084 of its request's advantage"
+    strength = grid(mix=(0.3, 1.0), clip=(0.28, 1.0))
 
     class Options(Method.Options):
         mix: float = option(0.3, at_least=0.0, at_most=1.0)

@@ -10,7 +10,7 @@ from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.segments import whole_rollout
 from gear_rl.errors import GearError
-from gear_rl.methods.base import STUDENT, Method, option, to_credit
+from gear_rl.methods.base import STUDENT, Method, grid, option, to_credit
 
 ANCHOR = "anchor"
 
@@ -38,6 +38,7 @@ class CRPO(Method):
     cost = STUDENT
     fewest_channels = 2
     mass = "not kept: the mean of the channels' advantages, in place of A_i"
+    strength = grid(certainty=(0.0, 0.02, 0.1, 0.3))
 
     class Options(Method.Options):
         certainty: float = option(0.02, at_least=0.0, at_most=1.0)

@@ -24,7 +24,7 @@ from gear_rl.assignment import segments as cut
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.segments import Segments
 from gear_rl.assignment.weights import agreeing, normalise, raw_weight
-from gear_rl.methods.base import STUDENT_AND_TEACHER, Hint, option
+from gear_rl.methods.base import STUDENT_AND_TEACHER, Hint, grid, option
 from gear_rl.methods.reweighting import Reweighting
 
 
@@ -35,6 +35,7 @@ class DivergenceWeighting(Reweighting):
     hint: Hint = "own"
     cost = STUDENT_AND_TEACHER
     needs: tuple[str, ...] = ("reverse_kl", "student_logprob", "teacher_logprob")
+    strength = grid(alpha=(1.0, 2.0, 4.0, 8.0))
 
     class Options(Reweighting.Options):
         alpha: float = option(2.0, at_least=0.0)

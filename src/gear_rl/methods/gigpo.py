@@ -10,7 +10,7 @@ from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.segments import every_turn
 from gear_rl.assignment.turns import Turns, returns_to_go
-from gear_rl.methods.base import option, to_credit
+from gear_rl.methods.base import grid, option, to_credit
 from gear_rl.methods.turn_rewards import OnTurnRewards
 
 
@@ -32,6 +32,7 @@ class GiGPO(OnTurnRewards):
     standing = "official code"
     needs: tuple[str, ...] = ("anchor_state",)
     mass = "not kept: the advantage among equal states is added"
+    strength = grid(omega=(0.5, 1.0, 2.0, 4.0))
 
     class Options(OnTurnRewards.Options):
         omega: float = option(1.0, at_least=0.0)

@@ -9,7 +9,7 @@ from gear_rl.assignment.baselines import wide
 from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import ActionTokens, Rollouts
 from gear_rl.assignment.segments import every_token
-from gear_rl.methods.base import Cost, option, to_credit
+from gear_rl.methods.base import Cost, grid, option, to_credit
 from gear_rl.methods.outcome import OnOutcome
 
 
@@ -33,6 +33,7 @@ class GRAIL(OnOutcome):
     needs = ("answer_saliency", "answer_box")
     cost = Cost(1, 1, "one forward and one backward of the boxed answer's log-probability")
     mass = "not kept: about 1 on average where no weight is clipped; each token between 0.5 and 5 of A_i"
+    strength = grid(spread=(0.5, 1.0), w_max=(5.0, 20.0))
 
     class Options(OnOutcome.Options):
         spread: float = option(0.5, at_least=0.0)

@@ -8,7 +8,7 @@ from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.segments import every_token
 from gear_rl.assignment.turns import powers
-from gear_rl.methods.base import option, to_credit
+from gear_rl.methods.base import grid, option, to_credit
 from gear_rl.methods.outcome import OnOutcome
 
 
@@ -24,6 +24,7 @@ class GRPOLambda(OnOutcome):
     paper = "GRPO-λ, arXiv 2510.00194 (simplified)"
     standing = "second-hand; a simplification in circulation, not the paper's method"
     mass = "shrinks: (1 − λⁿ) / (1 − λ) tokens' worth of n"
+    strength = grid(decay=(0.8, 0.9, 0.95, 0.99))
 
     class Options(OnOutcome.Options):
         decay: float = option(0.99, at_least=0.0, at_most=1.0)

@@ -9,7 +9,7 @@ from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.segments import every_turn
 from gear_rl.assignment.turns import Turns, powers
-from gear_rl.methods.base import Cost, option, to_credit
+from gear_rl.methods.base import Cost, grid, option, to_credit
 from gear_rl.methods.outcome import OnOutcome
 
 
@@ -30,6 +30,7 @@ class HCAPO(OnOutcome):
     needs = ("hindsight_logprob",)
     cost = Cost(1, 0, "one forward of the policy with the final state in context")
     mass = "not kept: the hindsight advantage is added, and never lowers a successful rollout's"
+    strength = grid(omega=(0.5, 1.0, 2.0, 4.0))
 
     class Options(OnOutcome.Options):
         omega: float = option(1.0, at_least=0.0)

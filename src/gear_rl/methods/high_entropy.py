@@ -8,7 +8,7 @@ from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.segments import every_token
 from gear_rl.assignment.weights import pooled_quantile, row_quantile
-from gear_rl.methods.base import STUDENT, option, to_credit
+from gear_rl.methods.base import STUDENT, grid, option, to_credit
 from gear_rl.methods.outcome import OnOutcome
 
 
@@ -26,6 +26,7 @@ class HighEntropy(OnOutcome):
     needs = ("entropy",)
     cost = STUDENT
     mass = "shrinks: a fifth of the tokens keep A_i, the others have 0"
+    strength = grid(share=(0.6, 0.4, 0.2, 0.1))
 
     class Options(OnOutcome.Options):
         share: float = option(0.2, above=0.0, at_most=1.0)

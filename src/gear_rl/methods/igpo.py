@@ -10,7 +10,7 @@ from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.segments import every_turn
 from gear_rl.assignment.turns import Turns, returns_to_go
-from gear_rl.methods.base import ANSWER_READINGS, Method, option, to_credit
+from gear_rl.methods.base import ANSWER_READINGS, Method, grid, option, to_credit
 
 _STD = Std(population=True, added=0.0, inside=1e-8)  # of the later repository
 
@@ -34,6 +34,7 @@ class IGPO(Method):
     needs = ("answer_logprob", "answer_logprob_start")
     cost = ANSWER_READINGS
     mass = "not kept: returns of normalised turn rewards, in place of A_i"
+    strength = grid(gamma=(1.0, 0.9, 0.8, 0.5))
 
     class Options(Method.Options):
         gamma: float = option(1.0, at_least=0.0, at_most=1.0)

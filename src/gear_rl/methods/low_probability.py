@@ -7,7 +7,7 @@ from torch import Tensor
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.segments import Segments, every_token
 from gear_rl.assignment.weights import normalise, raw_weight
-from gear_rl.methods.base import STUDENT, option
+from gear_rl.methods.base import STUDENT, grid, option
 from gear_rl.methods.reweighting import Reweighting
 
 
@@ -23,6 +23,7 @@ class LowProbability(Reweighting):
     standing = "ours"
     needs = ("student_logprob",)
     cost = STUDENT
+    strength = grid(alpha=(1.0, 2.0, 4.0, 8.0))
 
     class Options(Reweighting.Options):
         alpha: float = option(2.0, at_least=0.0)

@@ -10,7 +10,7 @@ from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.segments import every_turn
 from gear_rl.assignment.turns import Turns, returns_to_go
-from gear_rl.methods.base import option, to_credit
+from gear_rl.methods.base import grid, option, to_credit
 from gear_rl.methods.outcome import OnOutcome
 
 
@@ -32,6 +32,7 @@ class MTGRPO(OnOutcome):
     standing = "official code for one tool call, the paper second-hand; ours: the unbiased baseline"
     needs = ("turn_reward",)
     mass = "not kept: the turns' advantages are added"
+    strength = grid(turn_weight=(0.5, 1.0, 2.0, 4.0))
 
     class Options(OnOutcome.Options):
         turn_weight: float = option(1.0, at_least=0.0)

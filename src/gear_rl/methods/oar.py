@@ -8,7 +8,7 @@ from torch import Tensor
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.segments import Segments, every_token
 from gear_rl.assignment.weights import row_quantile
-from gear_rl.methods.base import Cost, option
+from gear_rl.methods.base import Cost, grid, option
 from gear_rl.methods.reweighting import Reweighting
 
 
@@ -26,6 +26,7 @@ class OutcomeGrounded(Reweighting):
     standing = "official code; ours: all action tokens are weighed"
     needs: tuple[str, ...]
     """One signal, which holds the importance, at least 0."""
+    strength = grid(beta=(1.0, 2.0, 4.0, 8.0))
 
     class Options(Reweighting.Options):
         beta: float = option(1.0, at_least=0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.segments import every_token
-from gear_rl.methods.base import STUDENT_AND_TEACHER, Method, option, to_credit
+from gear_rl.methods.base import STUDENT_AND_TEACHER, Method, grid, option, to_credit
 
 
 class OPD(Method):
@@ -23,6 +23,7 @@ class OPD(Method):
     cost = STUDENT_AND_TEACHER
     reads_outcomes = False
     mass = "none of the outcome's: a token's advantage is the teacher's, within ±clip"
+    strength = grid(clip=(0.5, 1.0, 2.0, 4.0))
 
     class Options(Method.Options):
         clip: float = option(2.0, above=0.0)

@@ -9,7 +9,7 @@ from gear_rl.assignment.baselines import number_in_group, wide
 from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.segments import every_token
-from gear_rl.methods.base import Cost, Hint, Schedule, option, to_credit
+from gear_rl.methods.base import Cost, Hint, Schedule, grid, option, to_credit
 from gear_rl.methods.outcome import OnOutcome
 
 
@@ -35,6 +35,7 @@ class RLCSD(OnOutcome):
     schedule = Schedule(teacher="sync", teacher_every=10)
     cost = Cost(5, 0, "one forward of the teacher with a correct hint, and one with each of up to four wrong ones")
     mass = "not kept: up to ±0.5 is added to each selected token, and both sets of tokens weigh alike"
+    strength = grid(beta=(1.0, 4.0), clip=(2.0, 8.0))
 
     class Options(OnOutcome.Options):
         tau: float = option(0.02, above=0.0)

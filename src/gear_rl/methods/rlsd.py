@@ -15,7 +15,7 @@ from torch import Tensor
 from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.segments import every_token
-from gear_rl.methods.base import STUDENT_AND_TEACHER, Hint, Schedule, option, to_credit
+from gear_rl.methods.base import STUDENT_AND_TEACHER, Hint, Schedule, grid, option, to_credit
 from gear_rl.methods.outcome import OnOutcome
 from gear_rl.methods.reweighting import Reweighting
 
@@ -37,6 +37,7 @@ class RLSD(OnOutcome):
     schedule = Schedule(mix_steps=50, teacher="sync", teacher_every=10)
     cost = STUDENT_AND_TEACHER
     mass = "not kept: each token between 1 − λ·clip and 1 + λ·clip of A_i (0.9 to 1.1)"
+    strength = grid(mix=(0.5, 1.0), clip=(0.2, 1.0))
 
     class Options(Reweighting.Options):
         mix: float = option(0.5, at_least=0.0, at_most=1.0)
@@ -76,6 +77,7 @@ class SERL(RLSD):
     needs = ("student_logprob", "teacher_logprob", "tool_call")
     hint: Hint = "feedback"
     mass = "not kept: tokens of calls between 0.9 and 1.1 of A_i, all others exactly A_i"
+    strength = grid(mix=(0.25, 0.5, 0.75, 1.0))
 
     class Options(RLSD.Options):
         mix: float = option(0.5, at_least=0.0, at_most=1.0)

@@ -10,7 +10,7 @@ from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.segments import every_token
 from gear_rl.assignment.weights import pooled_quantile
-from gear_rl.methods.base import STUDENT_AND_TEACHER, Hint, Schedule, option, to_credit
+from gear_rl.methods.base import STUDENT_AND_TEACHER, Hint, Schedule, grid, option, to_credit
 from gear_rl.methods.outcome import OnOutcome
 
 
@@ -33,6 +33,7 @@ class SCGRPO(OnOutcome):
     schedule = Schedule(teacher="live")
     cost = STUDENT_AND_TEACHER
     mass = "shrinks: weights below 1, and 0.5 only at the 75th percentile"
+    strength = grid(percentile=(0.5, 0.75, 0.9, 0.97))
 
     class Options(OnOutcome.Options):
         percentile: float = option(0.75, at_least=0.0, at_most=1.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.segments import every_token
-from gear_rl.methods.base import STUDENT_AND_TEACHER, Hint, Schedule, option, to_credit
+from gear_rl.methods.base import STUDENT_AND_TEACHER, Hint, Schedule, grid, option, to_credit
 from gear_rl.methods.outcome import OnOutcome
 
 
@@ -27,6 +27,7 @@ class SDAR(OnOutcome):
     schedule = Schedule(teacher="live")
     cost = STUDENT_AND_TEACHER
     mass = "grows: between 0 and c (0.01) is added to every token"
+    strength = grid(coefficient=(0.01, 0.03, 0.1, 0.3))
 
     class Options(OnOutcome.Options):
         coefficient: float = option(0.01, at_least=0.0)

@@ -10,7 +10,7 @@ import torch
 from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.segments import whole_rollout
-from gear_rl.methods.base import Cost, Hint, Method, Schedule, option, to_credit
+from gear_rl.methods.base import Cost, Hint, Method, Schedule, grid, option, to_credit
 from gear_rl.methods.distillation import Distillation, divergence_kind
 from gear_rl.methods.grpo import GRPO
 
@@ -53,6 +53,7 @@ class OPSD(DistillationAlone):
     standing = "official code, in two states"
     hint: Hint = "own"
     schedule = Schedule(teacher="base")
+    strength = grid(coefficient=(0.25, 0.5, 1.0, 2.0))
 
     class Options(Method.Options):
         beta: float = option(0.0, at_least=0.0, at_most=1.0)
@@ -84,6 +85,7 @@ class SDPO(DistillationAlone):
     standing = "official code"
     hint: Hint = "sibling_or_feedback"
     schedule = Schedule(teacher="ema", teacher_decay=0.05)
+    strength = grid(coefficient=(0.25, 0.5, 1.0, 2.0))
 
     class Options(Method.Options):
         beta: float = option(0.5, at_least=0.0, at_most=1.0)
@@ -124,6 +126,7 @@ class SDPG(GRPO):
     schedule = Schedule(teacher="live")
     cost = Cost(2, 0, "forwards of teacher and starting policy; the student's pass is the loss's own")
     mass = "kept in the policy gradient; two losses are added"
+    strength = grid(coefficient=(0.001, 0.01, 0.1, 1.0))
 
     class Options(Method.Options):
         coefficient: float = option(0.001, at_least=0.0)

@@ -10,7 +10,7 @@ from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.segments import every_turn
 from gear_rl.assignment.turns import Turns, powers
-from gear_rl.methods.base import ANSWER_READINGS, Method, option, to_credit
+from gear_rl.methods.base import ANSWER_READINGS, Method, grid, option, to_credit
 
 
 class TRACE(Method):
@@ -32,6 +32,7 @@ class TRACE(Method):
     needs = ("frozen_answer_logprob", "frozen_answer_logprob_start")
     cost = ANSWER_READINGS
     mass = "not kept: a share of the turn's progress is added, and up to 0.4 A_i near the end"
+    strength = grid(turn_weight=(0.1, 0.2, 0.5, 1.0))
 
     class Options(Method.Options):
         turn_weight: float = option(0.2, at_least=0.0)

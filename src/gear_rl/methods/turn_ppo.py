@@ -8,7 +8,7 @@ from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.segments import every_turn
 from gear_rl.assignment.turns import Turns, returns_to_go
-from gear_rl.methods.base import Cost, option, to_credit
+from gear_rl.methods.base import Cost, grid, option, to_credit
 from gear_rl.methods.turn_rewards import OnTurnRewards
 
 
@@ -30,6 +30,7 @@ class TurnPPO(OnTurnRewards):
     needs: tuple[str, ...] = ("values",)
     cost = Cost(1, 0, "one forward of a critic; training it is not counted")
     mass = "another quantity: advantages against a critic, in place of A_i"
+    strength = grid(trace=(0.0, 0.5, 0.9, 1.0))
 
     class Options(OnTurnRewards.Options):
         gamma: float = option(0.99, at_least=0.0, at_most=1.0)

@@ -82,6 +82,8 @@ class Verdict:
     """Per token of the completion: 1 on the rollout's own final answer, 0 elsewhere. None: the task cannot know."""
     feedback: str | None = None
     """What the environment says about the rollout afterwards, for a teacher to read."""
+    parts: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Decisions of the rollout by kind, where evaluation is to count some apart: name → (right ones, all)."""
     malformed: int = 0
     """Tool calls that could not be read or, where the task checks that, do not fit their tool's schema."""
     failed_calls: list[str] = field(default_factory=list)

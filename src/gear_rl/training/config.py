@@ -38,9 +38,9 @@ class TrainOptions:
     schedule: str = option("linear", choices=SCHEDULES)
     """linear: the learning rate falls to 0 over the run. constant: it stays. At a constant rate some runs of the embedded task
     end where every rollout of a group gives the same answer, which no outcome can correct (docs/experiments.md)."""
-    kl: float = option(0.0, at_least=0)
+    kl: float = option(0.04, at_least=0)
     """β of the KL term towards the starting policy (TRL's `beta`). Above 0, each step reads its rollouts once more with the
-    starting weights, which are kept in memory."""
+    starting weights, which are kept in memory. Without it GRPO collapses on the embedded task at the default learning rate."""
     seeded_sampling: bool = option(False)
     """Give every rollout random numbers of its own, by seed, step and place in the batch. With several processes it is always
     so, and they sample what one process with this option samples."""

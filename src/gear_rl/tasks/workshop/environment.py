@@ -7,9 +7,10 @@ from typing import Any
 
 from gear_rl.chat.tool_calls import read_turn
 from gear_rl.errors import GearError
-from gear_rl.tasks.base import Verdict
+from gear_rl.tasks.base import Row, Verdict
+from gear_rl.tasks.workshop.hints import is_hidden
 from gear_rl.tasks.workshop.tokenizer import ANSWER, BOT, END
-from gear_rl.tasks.workshop.world import GAUGE, HANDBOOK, PARTS, TOOLS, Order, read_gauge, turn_gauge
+from gear_rl.tasks.workshop.world import GAUGE, PARTS, TOOLS, Order
 
 
 def tool_call(words: list[str]) -> tuple[str, str] | None:
@@ -26,17 +27,22 @@ def spoken(turn: str) -> str:
     return " ".join([read.text, *called]).strip() if called else turn
 
 
+def order_of(row: Row) -> Order:
+    """The order of a row. Rows without a world are of world 0."""
+    return Order.parse(row["order"], int(row.get("world") or 0))
+
+
 class WorkshopEpisode:
     """One rollout's gauge."""
 
     def __init__(self, order: Order) -> None:
-        self.gauge = order.start
+        self.gauge, self._world = order.start, order.world
 
     def reply(self, turn: str) -> str | None:
         call = tool_call(turn.split())
         if call is None:  # an answer, or a malformed turn: either ends the episode
             return None
-        self.gauge = turn_gauge(self.gauge, *call)
+        self.gauge = self._world.turn_gauge(self.gauge, *call)
         return GAUGE[self.gauge]
 
 
@@ -44,7 +50,7 @@ class WorkshopEnvironment:
     """The same world for `trl.GRPOTrainer(environment_factory=WorkshopEnvironment)`: each tool is a method."""
 
     def reset(self, **row: Any) -> None:
-        self._episode = WorkshopEpisode(Order.parse(row["order"]))
+        self._episode = WorkshopEpisode(order_of(row))
 
 
 def _tool_method(tool: str) -> Callable[[WorkshopEnvironment, str], str]:
@@ -75,9 +81,10 @@ def split_turns(completion: str) -> list[list[str]]:
     return turns
 
 
-def judge(order: Order, completion: str) -> Verdict:
+def judge(order: Order, completion: str, hidden: float = 0.0) -> Verdict:
     """Replay the completion. Reward: the answer is right. Success: so was every decision on the way. Feedback: what an
-    inspector says, job by job: the tool if it was the right one, else "no"."""
+    inspector says, job by job: the tool if it was the right one, else "no". `hidden`: the share of facts that hints never
+    show; jobs on them and on the others are then counted apart."""
     decisions: list[int] = []
     calls: list[int] = []
     states: list[int] = []
@@ -99,17 +106,17 @@ def judge(order: Order, completion: str) -> Verdict:
         if call is not None:
             tool, part = call
             job = order.jobs[step] if step < len(order.jobs) else None
-            labels[-3] = 1 if job and tool == HANDBOOK[job] else -1
+            labels[-3] = 1 if job and tool == order.world.handbook[job] else -1
             labels[-2] = 1 if job and part == job[0] else -1
             called[-3:-1] = 1, 1
             right = labels[-3] == labels[-2] == 1
             if job and labels[-3] == 1:
                 inspected[step] = tool
-            gauge = turn_gauge(gauge, tool, part)
+            gauge = order.world.turn_gauge(gauge, tool, part)
         elif turn[-1] == END and len(words) >= 2 and words[-2] == ANSWER:
             answered, spanned[-2], request = True, 1, len(order.jobs) + 1
             labels[-3] = 1 if step == len(order.jobs) else -1
-            labels[-2] = 1 if words[-1] == read_gauge(gauge, order.answer) else -1
+            labels[-2] = 1 if words[-1] == order.world.read_gauge(gauge, order.answer) else -1
             reward = float(words[-1] == order.reference_answer)
         else:
             labels[-1] = -1  # malformed or cut off: the token that ended it
@@ -140,7 +147,18 @@ def judge(order: Order, completion: str) -> Verdict:
         requests=requests,
         answer_span=answer_span,
         feedback=" ".join(inspected),
+        parts=_by_fact(order, inspected, hidden) if hidden else {},
     )
+
+
+def _by_fact(order: Order, inspected: list[str], hidden: float) -> dict[str, tuple[int, int]]:
+    """Jobs done with the right tool, of how many: those whose fact hints show, and those whose fact they never show."""
+    parts = {}
+    for name, wanted in (("shown facts", False), ("hidden facts", True)):
+        right = [said != "no" for said, job in zip(inspected, order.jobs, strict=True)
+                 if is_hidden(order.world, job, hidden) == wanted]  # fmt: skip
+        parts[name] = (sum(right), len(right))
+    return parts
 
 
 def tools_used(completion: str) -> str:

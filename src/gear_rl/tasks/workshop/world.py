@@ -10,12 +10,16 @@ wrong for good. At the end the mechanic answers a question about the gauge:
 
 The handbook is arbitrary, so it can only be known by heart: 256 facts. The warm start teaches them unevenly (`doubt`),
 which is what reinforcement learning is then asked to correct.
+
+There are several worlds (`world(0)` … `world(6)`), each with a handbook, doubts and gauge maps of its own, drawn alike. A
+result that holds in one world may be a peculiarity of its handbook; one that holds in several is not.
 """
 
 from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from functools import cache
 
 from gear_rl.errors import GearError
 
@@ -25,13 +29,11 @@ TOOLS = "weld clamp grease file drill solder polish hammer".split()
 FILLERS = "well so now then next okay right hmm".split()
 GAUGE = [f"g{i}" for i in range(32)]
 ANSWERS: dict[str, list[str]] = {"yesno": ["yes", "no"], "quarter": ["low", "mid", "high", "top"], "exact": GAUGE}
-
-# One fixed world: everybody's workshop has the same handbook. 2605 is a number, not a tuned seed.
-_rng = random.Random(2605)
-HANDBOOK = {(part, fault): _rng.choice(TOOLS) for part in PARTS for fault in FAULTS}
+WORLDS = tuple(range(7))
+Fact = tuple[str, str]
+"""A part and its fault."""
+_FACTS = [(part, fault) for part in PARTS for fault in FAULTS]
 _TURN = {tool: 2 * i + 1 for i, tool in enumerate(TOOLS)}  # odd factors: every tool is reversible mod 32
-_PUSH = {tool: push for tool, push in zip(TOOLS, _rng.sample(range(32), 8), strict=True)}
-_CLASS_OF = {n: _rng.sample([i % n for i in range(32)], 32) for n in (2, 4)}  # balanced, without pattern
 
 
 @dataclass(frozen=True)
@@ -43,91 +45,87 @@ class Doubt:
     decoy: str
 
 
-def _doubts() -> dict[tuple[str, str], Doubt]:
+class World:
+    """One handbook, how well the warm start knows it, and how the gauge moves and reads. From `world(number)`."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        rng = random.Random(2605 if number == 0 else f"workshop {number}")  # numbers, not tuned seeds
+        self.handbook = {fact: rng.choice(TOOLS) for fact in _FACTS}
+        self._push = dict(zip(TOOLS, rng.sample(range(32), 8), strict=True))
+        self._class_of = {n: rng.sample([i % n for i in range(32)], 32) for n in (2, 4)}  # balanced, without pattern
+        self.doubts = {fact: _doubt(rng, right) for fact, right in self.handbook.items()}
+
+    def turn_gauge(self, gauge: int, tool: str, part: str) -> int:
+        """The gauge after `tool` was used on `part`. A bijection of the gauge for every (tool, part)."""
+        return (_TURN[tool] * gauge + self._push[tool] + PARTS.index(part)) % 32
+
+    def read_gauge(self, gauge: int, answer: str) -> str:
+        """The word that answers the question of mode `answer` for this gauge."""
+        words = ANSWERS[answer]
+        return words[gauge] if answer == "exact" else words[self._class_of[len(words)][gauge]]
+
+
+@cache
+def world(number: int) -> World:
+    if number not in WORLDS:
+        raise GearError(f"workshop: there is no world {number!r}; there are {WORLDS[0]} to {WORLDS[-1]}.")
+    return World(number)
+
+
+def _doubt(rng: random.Random, right: str) -> Doubt:
     """60 % known, 15 % doubtful (right is the mode), 25 % *mistaken*: a decoy is the mode, so greedy fails there."""
-    table = {}
-    for fact, right in HANDBOOK.items():
-        decoy = _rng.choice([t for t in TOOLS if t != right])
-        lot = _rng.random()
-        if lot < 0.60:
-            table[fact] = Doubt(0.98, 0.01, decoy)
-        elif lot < 0.75:
-            table[fact] = Doubt(0.55, 0.30, decoy)
-        else:
-            table[fact] = Doubt(0.25, 0.55, decoy)
-    return table
-
-
-DOUBTS = _doubts()
-
-
-def turn_gauge(gauge: int, tool: str, part: str) -> int:
-    """The gauge after `tool` was used on `part`. A bijection of the gauge for every (tool, part)."""
-    return (_TURN[tool] * gauge + _PUSH[tool] + PARTS.index(part)) % 32
-
-
-def read_gauge(gauge: int, answer: str) -> str:
-    """The word that answers the question of mode `answer` for this gauge."""
-    words = ANSWERS[answer]
-    return words[gauge] if answer == "exact" else words[_CLASS_OF[len(words)][gauge]]
+    decoy = rng.choice([t for t in TOOLS if t != right])
+    lot = rng.random()
+    if lot < 0.60:
+        return Doubt(0.98, 0.01, decoy)
+    return Doubt(0.55, 0.30, decoy) if lot < 0.75 else Doubt(0.25, 0.55, decoy)
 
 
 @dataclass(frozen=True)
 class Order:
-    """One repair order: the question, the gauge at the start, and the jobs."""
+    """One repair order: the question, the gauge at the start, the jobs, and the world it is from."""
 
     answer: str
     start: int
-    jobs: tuple[tuple[str, str], ...]  # (part, fault)
+    jobs: tuple[Fact, ...]
+    world: World
 
     @property
     def reference_tools(self) -> list[str]:
-        return [HANDBOOK[job] for job in self.jobs]
+        return [self.world.handbook[job] for job in self.jobs]
 
     @property
     def reference_answer(self) -> str:
+        return self.answer_after(self.reference_tools)
+
+    def answer_after(self, tools: list[str]) -> str:
+        """The right answer if these tools were used, one a job."""
         gauge = self.start
-        for (part, _), tool in zip(self.jobs, self.reference_tools, strict=True):
-            gauge = turn_gauge(gauge, tool, part)
-        return read_gauge(gauge, self.answer)
+        for (part, _), tool in zip(self.jobs, tools, strict=True):
+            gauge = self.world.turn_gauge(gauge, tool, part)
+        return self.world.read_gauge(gauge, self.answer)
 
     def text(self) -> str:
-        """The order as the mechanic reads it: `yesno g5 valve leak pump rust …`."""
+        """The order as the mechanic reads it: `yesno g5 valve leak pump rust …`. It does not name its world."""
         return " ".join([self.answer, f"g{self.start}", *(word for job in self.jobs for word in job)])
 
     @staticmethod
-    def parse(text: str) -> Order:
+    def parse(text: str, number: int = 0) -> Order:
+        """`text` as an order of world `number`."""
         words = text.split()
         try:
             answer, start, rest = words[0], GAUGE.index(words[1]), words[2:]
             jobs = tuple(zip(rest[0::2], rest[1::2], strict=True))
-            if answer not in ANSWERS or not jobs or any(job not in HANDBOOK for job in jobs):
+            if answer not in ANSWERS or not jobs or any(job not in world(number).handbook for job in jobs):
                 raise ValueError
         except (IndexError, ValueError):
             raise GearError(
                 f"workshop: {text[:80]!r} is not a repair order. One looks like 'yesno g5 valve leak pump rust'."
             ) from None
-        return Order(answer, start, jobs)
+        return Order(answer, start, jobs, world(number))
 
 
-def draw_order(rng: random.Random, answer: str, steps: int) -> Order:
-    return Order(answer, rng.randrange(32), tuple((rng.choice(PARTS), rng.choice(FAULTS)) for _ in range(steps)))
-
-
-def draw_hint(rng: random.Random, order: Order, errors: float) -> str:
-    """The reference tools in order, never the answer; each is replaced by a wrong one with chance `errors`."""
-    return " ".join(_wrong(rng, tool) if rng.random() < errors else tool for tool in order.reference_tools)
-
-
-def biased_hint(order: Order, errors: float) -> str:
-    """The same, but the share `errors` of all *facts* is wrong, in every hint and in the same way: a faulty handbook. What
-    is wrong at a smaller share is wrong at a larger one too."""
-    generators = [random.Random(f"bias {part} {fault}") for part, fault in order.jobs]
-    return " ".join(
-        _wrong(rng, tool) if rng.random() < errors else tool
-        for rng, tool in zip(generators, order.reference_tools, strict=True)
-    )
-
-
-def _wrong(rng: random.Random, right: str) -> str:
-    return rng.choice([tool for tool in TOOLS if tool != right])
+def draw_order(rng: random.Random, answer: str, steps: int, of: World) -> Order:
+    jobs = (rng.randrange(32), tuple((rng.choice(PARTS), rng.choice(FAULTS)) for _ in range(steps)))
+    return Order(answer, *jobs, of)

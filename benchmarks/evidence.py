@@ -1,0 +1,135 @@
+"""The tables of docs/evidence.md, one command each: `python benchmarks/evidence.py TABLE --workers 16 --out DIR`.
+
+A table has columns; a column is a comparison as `gear compare` makes it (tuning on worlds and seeds of its own, then the
+reported runs), in DIR/TABLE/COLUMN. Rerun the command to continue; `--minutes 9` starts no run that would end later. When
+all runs are there, DIR/TABLE.json has every run's results in one file, DIR/TABLE.md the tables for a page.
+
+Runs that would be the same in two columns are made once: GRPO reads no hint, so hints of any kind leave it as it is.
+On one core a run of 400 steps takes about 110 s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import shlex
+import shutil
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from evidence_tables import TABLES, Budget, smoke
+
+from gear_rl.compare.jobs import Job, Setting
+from gear_rl.compare.plan import Plan, open_folder
+from gear_rl.compare.results import read_outcome, summarise
+from gear_rl.compare.runner import is_finished, longest_run, run_all
+from gear_rl.compare.table import markdown
+from gear_rl.compare.tuning import choose, tried
+from gear_rl.errors import GearError
+from gear_rl.files import write_json, write_text
+from gear_rl.methods import find_method
+from gear_rl.training.run import prepare
+
+HINT_OPTIONS = ("hint_form", "hint_errors", "hint_error_kind")
+KEPT = ("config.json", "evaluation.json", "metrics.jsonl", "seconds.json")
+FIGURES = ("before", "success", "greedy", "reward", "area")
+
+
+def key(config: dict[str, Any]) -> str:
+    """Equal for runs that are the same whatever column they stand in."""
+    reads = find_method(config["credit"]["name"]).hint is not None
+    task = {name: value for name, value in config["task"].items() if reads or name not in HINT_OPTIONS}
+    return json.dumps({**config, "task": task}, sort_keys=True)
+
+
+def reuse(plan: Plan, jobs: list[Job], runs: Path, out: Path) -> None:
+    """Copies what other columns and tables under `out` have already."""
+    wanted = {key(plan.config(job).as_dict()): runs / job.name for job in jobs if not (runs / job.name).exists()}
+    for file in out.glob("*/*/runs/*/config.json"):
+        found = wanted.get(key(json.loads(file.read_text()))) if is_finished(file.parent) else None
+        if found is not None and not found.exists():
+            found.mkdir(parents=True)
+            for name in KEPT:
+                if (file.parent / name).exists():
+                    shutil.copy(file.parent / name, found / name)
+
+
+def run_column(plan: Plan, folder: Path, out: Path, workers: int, until: float) -> dict[str, Any] | None:
+    """The column's results, or None where runs are left for another time."""
+    for world in [*plan.reported, *plan.tuning_worlds]:  # a model that is missing is an error before the first run
+        prepare(plan.config(Job(plan.methods[0], Setting(plan.learning_rates[0]), 0, world)))[0].close()
+    plan = open_folder(folder, plan)
+
+    def say(done: int, of: int, job: Job) -> None:
+        print(f"{folder.name} {done}/{of} {job.name}", flush=True)
+
+    def all_of(jobs: list[Job]) -> int:
+        reuse(plan, jobs, folder / "runs", out)
+        longest = max((longest_run(runs) for runs in out.glob("*/*/runs")), default=0.0)
+        return run_all(plan, jobs, folder, workers, say, until, longest)
+
+    if all_of(plan.tuning_jobs()):
+        return None
+    found = tried(plan, folder)
+    chosen = choose(plan, found)
+    jobs = plan.comparison_jobs(chosen)
+    if all_of(jobs):
+        return None
+    summary = summarise(plan, folder, chosen, found, target=0.5)
+    write_json(folder / "summary.json", summary)
+    return {"plan": asdict(plan), "summary": summary, "runs": [raw(folder / "runs" / job.name, job) for job in jobs]}
+
+
+def raw(path: Path, job: Job) -> dict[str, Any]:
+    """One run in a line."""
+    outcome = asdict(read_outcome(path, target=0.5))
+    after = json.loads((path / "evaluation.json").read_text())["after"]["sampled"]
+    run = {"method": job.method, "setting": str(job.setting), "world": job.world, "seed": job.seed}
+    parts = {"parts": {name: part["share"] for name, part in after["parts"].items()}} if "parts" in after else {}
+    return run | {name: round(outcome[name], 4) for name in FIGURES} | parts
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("table", choices=TABLES)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=math.inf)
+    parser.add_argument("--only", help="columns, separated by commas")
+    parser.add_argument("--seeds", type=int, default=Budget.seeds)
+    parser.add_argument("--tuning-runs", type=int, default=Budget.tuning_runs)
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--smoke", action="store_true", help="two steps of a part of the table")
+    given = parser.parse_args()
+    until = time.time() + 60 * given.minutes
+    budget = Budget(given.seeds, tuning_runs=given.tuning_runs, train=(("steps", given.steps),))
+    columns = smoke(given.table, budget) if given.smoke else TABLES[given.table](budget)
+    chosen = given.only.split(",") if given.only else list(columns)
+    results = {}
+    for name in chosen:
+        if name not in columns:
+            raise GearError(f"--only {name}: {given.table} has the columns {', '.join(columns)}.")
+        found = run_column(columns[name], given.out / given.table / name, given.out, given.workers, until)
+        if found is not None:
+            results[name] = found
+    left = [name for name in chosen if name not in results]
+    command = "python benchmarks/evidence.py " + shlex.join(sys.argv[1:])
+    made = json.dumps({"command": command, "columns": results}, separators=(",", ":"), ensure_ascii=False)
+    write_text(given.out / f"{given.table}.json", made + "\n")
+    pages = [f"## {name}\n\n{markdown(found['summary'])}" for name, found in results.items()]
+    write_text(given.out / f"{given.table}.md", f"{TABLES[given.table].__doc__}\n\n" + "\n".join(pages))
+    print(
+        f"{len(results)} of {len(chosen)} columns are complete" + (f"; to continue, rerun: {command}" if left else "")
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except GearError as error:
+        sys.exit(f"gear: {error}")

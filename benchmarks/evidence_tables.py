@@ -1,0 +1,120 @@
+"""Which comparisons each table of docs/evidence.md is made of, for `evidence.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gear_rl.compare.plan import Plan
+from gear_rl.methods import METHODS
+
+HINTS: dict[str, dict[str, Any]] = {
+    "perfect": {},
+    "answer_only": {"hint_form": "answer"},
+    **{f"noise_{share}": {"hint_errors": share / 100} for share in (15, 30, 50)},
+    **{f"faulty_key_{share}": {"hint_errors": share / 100, "hint_error_kind": "bias"} for share in (15, 30)},
+    "another_problem": {"hint_form": "other"},
+}
+READERS = ("gear", "rlsd", "opsd")
+"""Methods whose teacher reads the hint, one of each kind: credit, reweighted credit, distillation."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    seeds: int = 12
+    worlds: tuple[int, ...] = (1, 2, 3)
+    tuning_worlds: tuple[int, ...] = (4, 5)
+    tuning_runs: int = 24
+    learning_rates: tuple[float, ...] = (1.5e-4, 1.2e-3)
+    train: tuple[tuple[str, Any], ...] = ()
+
+    def plan(self, methods: list[str], task: dict | None = None, credit: dict | None = None, **train: Any) -> Plan:
+        settings: dict[str, Any] = {"train": {**dict(self.train), **train}}
+        settings |= {"task": task} if task else {}
+        settings |= {"credit": credit} if credit else {}
+        tunes = len(self.learning_rates) > 1
+        return Plan(
+            methods, self.seeds, list(self.learning_rates), self.tuning_runs if tunes else 0, 1, list(self.worlds),
+            list(self.tuning_worlds) if tunes else [], settings,
+        )  # fmt: skip
+
+
+Columns = dict[str, Plan]
+
+
+def headline(b: Budget) -> Columns:
+    """Perfect hints: GEAR, its parts, and peers."""
+    return {"perfect": b.plan(["grpo", "gear", "token", "random_segments", "rlsd", "opsd", "oracle"])}
+
+
+def directions(b: Budget) -> Columns:
+    """The three readings of GEAR's equation (7)."""
+    names = ("consistent", "outcome", "teacher")
+    return {name: b.plan(["grpo", "gear", "oracle"], credit={"gear": {"direction": name}}) for name in names}
+
+
+def hint_forms(b: Budget) -> Columns:
+    """What the hint says, and how often it is wrong. A sibling that won is a hint of the group's own."""
+    columns = {name: b.plan(["grpo", *READERS, "oracle"], task=dict(options)) for name, options in HINTS.items()}
+    return columns | {"sibling": b.plan(["grpo", *(f"{name}+sibling_hint" for name in READERS), "oracle"])}
+
+
+def controls(b: Budget) -> Columns:
+    """Outcomes shuffled, against shuffled GRPO at the same rate; another problem's hint, against GRPO."""
+    both = [f"{name}+{control}" for name in ("rlsd", "token") for control in ("shuffled_outcomes", "wrong_hint")]
+    methods = [
+        "grpo",
+        "gear",
+        "shuffled_outcomes",
+        "gear+wrong_hint",
+        "rlsd",
+        "token",
+        *both,
+        "opsd",
+        "opsd+wrong_hint",
+    ]
+    return {"perfect": b.plan([*methods, "oracle"])}
+
+
+def hidden_facts(b: Budget) -> Columns:
+    """A fifth of all facts stands in no hint: what is learned about them does not come from hints."""
+    return {"hidden_20": b.plan(["grpo", *READERS, "oracle"], task={"hidden_facts": 0.2})}
+
+
+def every_method(b: Budget) -> Columns:
+    """All methods with perfect hints; fewer runs of each."""
+    few = replace(b, seeds=min(b.seeds, 6), worlds=b.worlds[:1], tuning_worlds=b.tuning_worlds[:1], tuning_runs=12)
+    return {"perfect": few.plan([name for name in METHODS if name not in ("wrong_hint", "shuffled_outcomes")])}
+
+
+def sensitivity(b: Budget) -> Columns:
+    """GEAR's own options one by one, at one learning rate."""
+    few = replace(b, seeds=min(b.seeds, 5), worlds=b.worlds[:2], learning_rates=(6e-4,))
+    values: dict[str, tuple[Any, ...]] = {
+        "alpha": (0.5, 1.0, 2.0, 4.0, 8.0), "tau_kl": (0.1, 0.25, 0.5, 0.75, 1.1), "tau_h": (0.1, 0.25, 0.5, 0.75, 1.1),
+        "floor_kl": (0.01, 0.1, 1.0), "floor_h": (0.03, 0.3, 3.0), "quantile": (0.8, 0.9, 0.95, 1.0),
+    }  # fmt: skip
+    columns = {
+        f"{option}_{value:g}": few.plan(["grpo", "gear"], credit={"gear": {option: value}})
+        for option, chosen in values.items()
+        for value in chosen
+    }
+    kinds = ("live", "sync", "ema", "base")
+    return columns | {f"teacher_{kind}": few.plan(["grpo", "gear"], teacher=kind) for kind in kinds}
+
+
+TABLES: dict[str, Callable[[Budget], Columns]] = {
+    table.__name__: table
+    for table in (headline, directions, hint_forms, controls, hidden_facts, every_method, sensitivity)
+}
+
+
+def smoke(table: str, budget: Budget) -> Columns:
+    """The table's first column, cut to what takes a minute: it shows that the machinery works, and no result."""
+    short = (("steps", 2), ("prompts", 2), ("generations", 4), ("eval_rows", 8))
+    first, plan = next(
+        iter(TABLES[table](replace(budget, seeds=2, worlds=(), tuning_worlds=(), tuning_runs=4)).items())
+    )
+    settings = {**plan.settings, "train": dict(short), "task": {**plan.settings.get("task", {}), "steps": 4}}
+    return {first: replace(plan, methods=plan.methods[:4], settings=settings)}

@@ -1,0 +1,66 @@
+"""The table `sensitivity` as a picture, one panel per option: `python benchmarks/sensitivity_plot.py TABLE.json OUT.svg`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+PANEL, HEIGHT, LEFT, TOP, BOTTOM = 230, 190, 40, 34, 36
+
+
+def panels_of(table: dict[str, Any]) -> dict[str, list[tuple[str, float, tuple[float, float]]]]:
+    """Option → (value, mean true success, its interval) in the order of the table; and GRPO's mean as `grpo`."""
+    panels: dict[str, list[tuple[str, float, tuple[float, float]]]] = {}
+    for column, found in table["columns"].items():
+        option, _, value = column.rpartition("_")
+        row = next(row for row in found["summary"]["rows"] if row["method"] == "gear")
+        low, high = row["success"]["interval"]
+        panels.setdefault(option, []).append((value, row["success"]["mean"], (low, high)))
+    return panels
+
+
+def picture(table: dict[str, Any]) -> str:
+    panels = panels_of(table)
+    first = next(iter(table["columns"].values()))["summary"]["rows"]
+    grpo = next(row["success"]["mean"] for row in first if row["method"] == "grpo")
+    columns = min(4, len(panels))
+    width, height = columns * PANEL + 20, -(-len(panels) // columns) * HEIGHT
+
+    def y_of(value: float, row: int) -> float:
+        return row * HEIGHT + TOP + (HEIGHT - TOP - BOTTOM) * (1 - value)
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">',
+        f'<rect width="{width}" height="{height}" fill="#fff"/>',
+    ]
+    for p, (option, points) in enumerate(panels.items()):
+        row, left = p // columns, (p % columns) * PANEL + LEFT
+        inner = PANEL - LEFT - 10
+        parts.append(f'<text x="{left}" y="{row * HEIGHT + 18}" font-size="13">{option}</text>')
+        for share in (0, 0.5, 1):
+            y = y_of(share, row)
+            parts.append(f'<line x1="{left}" x2="{left + inner}" y1="{y:.0f}" y2="{y:.0f}" stroke="#ddd"/>')
+            parts.append(f'<text x="{left - 5}" y="{y + 4:.0f}" text-anchor="end" fill="#555">{100 * share:.0f}</text>')
+        y = y_of(grpo, row)
+        parts.append(
+            f'<line x1="{left}" x2="{left + inner}" y1="{y:.0f}" y2="{y:.0f}" stroke="#1d4ed8" stroke-dasharray="4 3"/>'
+        )
+        for i, (value, mean, (low, high)) in enumerate(points):
+            x = left + inner * (i + 0.5) / len(points)
+            parts.append(
+                f'<line x1="{x:.0f}" x2="{x:.0f}" y1="{y_of(low, row):.0f}" y2="{y_of(high, row):.0f}" stroke="#c2410c"/>'
+            )
+            parts.append(f'<circle cx="{x:.0f}" cy="{y_of(mean, row):.1f}" r="4" fill="#c2410c"/>')
+            parts.append(
+                f'<text x="{x:.0f}" y="{y_of(0, row) + 16:.0f}" text-anchor="middle" fill="#555">{value}</text>'
+            )
+    parts.append(
+        f'<text x="{LEFT}" y="{height - 4}" fill="#555">true success in percent; dashed: GRPO; bars: 95 %</text>'
+    )
+    return "\n".join([*parts, "</svg>", ""])
+
+
+if __name__ == "__main__":
+    Path(sys.argv[2]).write_text(picture(json.loads(Path(sys.argv[1]).read_text())))

@@ -1,0 +1,93 @@
+"""benchmarks/evidence.py: its tables are plans that can be run, equal runs are made once, and a small part of one runs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def evidence(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import evidence
+
+    return evidence
+
+
+def test_every_table_is_a_set_of_plans(evidence):
+    for name, table in evidence.TABLES.items():
+        columns = table(evidence.Budget())
+        assert columns and table.__doc__, name
+        for plan in columns.values():
+            assert set(plan.worlds).isdisjoint(plan.tuning_worlds) and "grpo" in plan.methods
+    forms = evidence.TABLES["hint_forms"](evidence.Budget())
+    assert len(forms) == 9 and "gear+sibling_hint" in forms["sibling"].methods
+
+
+def test_runs_without_a_hint_are_made_once_for_all_hints(evidence, tmp_path):
+    columns = evidence.TABLES["hint_forms"](evidence.Budget())
+    jobs = {name: plan.tuning_jobs() for name, plan in columns.items()}
+    keys = {
+        name: {job.method: evidence.key(columns[name].config(job).as_dict()) for job in jobs[name]}
+        for name in ("perfect", "noise_30")
+    }
+    assert (
+        keys["perfect"]["grpo"] == keys["noise_30"]["grpo"] and keys["perfect"]["oracle"] == keys["noise_30"]["oracle"]
+    )
+    assert keys["perfect"]["gear"] != keys["noise_30"]["gear"]
+    first = jobs["perfect"][0]
+    run = tmp_path / "hint_forms" / "perfect" / "runs" / first.name
+    run.mkdir(parents=True)
+    (run / "config.json").write_text(json.dumps(columns["perfect"].config(first).as_dict()))
+    (run / "evaluation.json").write_text('{"before": {}, "after": {}}')
+    others = tmp_path / "hint_forms" / "noise_30" / "runs"
+    evidence.reuse(columns["noise_30"], jobs["noise_30"], others, tmp_path)
+    assert first.method == "grpo" and [path.name for path in others.iterdir()] == [first.name]
+
+
+def test_divergence_is_largest_at_wrong_tools(evidence):
+    import divergence_by_kind
+
+    from gear_rl.tasks.workshop import Workshop
+
+    found = divergence_by_kind.measure(Workshop(), 60)
+    assert sum(part["share"] for part in found.values()) == pytest.approx(1) == sum(p["top"] for p in found.values())
+    assert sum(part["tokens"] for part in found.values()) > 60 * 20
+    assert found["wrong tool"]["mean"] > 5 * found["filler"]["mean"] and found["wrong tool"]["tokens"] > 20
+    assert divergence_by_kind.picture(found, "x").count("<rect") == 1 + 3 * len(found)
+
+
+def test_the_sensitivity_plot_has_a_panel_per_option(evidence):
+    import sensitivity_plot
+
+    def column(success: float) -> dict:
+        rows = [{"method": m, "success": {"mean": success, "interval": [0.1, 0.9]}} for m in ("grpo", "gear")]
+        return {"summary": {"rows": rows}}
+
+    names = evidence.TABLES["sensitivity"](evidence.Budget())
+    drawn = sensitivity_plot.picture({"columns": {name: column(0.5) for name in names}})
+    assert drawn.count("<circle") == len(names) and ">tau_kl<" in drawn and ">teacher<" in drawn
+
+
+@pytest.mark.slow
+def test_a_small_part_of_a_table_runs_and_stops_in_time(tmp_path):
+    command = [sys.executable, BENCHMARKS / "evidence.py", "controls", "--smoke", "--workers", "2", "--out", tmp_path]
+
+    def run(*more: str) -> str:
+        done = subprocess.run([*command, *more], capture_output=True, text=True, timeout=250)
+        assert done.returncode == 0, done.stderr[-2000:]
+        return done.stdout
+
+    assert "0 of 1 columns are complete; to continue" in run("--minutes", "0")
+    assert "1 of 1 columns are complete" in run()
+    column = json.loads((tmp_path / "controls.json").read_text())["columns"]["perfect"]
+    methods = {run["method"] for run in column["runs"]}
+    assert methods == {"grpo", "gear", "shuffled_outcomes", "gear+wrong_hint", "grpo+shuffled_outcomes"}
+    assert all(len(found) == 4 for found in column["summary"]["tried"].values())
+    assert "outcomes shuffled" in (tmp_path / "controls.md").read_text()
