@@ -2,6 +2,8 @@
 # pyproject.toml and constraints.txt stay as they are.
 PYTHON ?= python3
 VENV := .venv
+# Processes that run tests.
+JOBS ?= 2
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # One small model on two cores: spinning OpenMP threads would cost more than they give.
@@ -16,7 +18,7 @@ train: $(READY)
 	$(BIN)/gear train $(ARGS)
 
 test: $(READY) lint docs browser
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 # The report's tests drive a real browser. CI installs one; elsewhere they run if there is one, and say so if not.
 browser:
