@@ -32,8 +32,10 @@ VALUES = {  # tried for every option of that name
     "denominators": ("group", "batch", "one"), "percentile": (0.75, 0.0, 1.0), "bonus": (0.1, 0.0, 1.0),
     "sharpness": (5.0, 0.0, 1.0), "window": (3, 1, 2), "terminal": (2.0, 0.0), "offset": (0.1, 1.0),
     "temperature": (5.0, 1.0), "smoothing": (0.0, 0.5, 1.0), "trace": (0.9, 0.0, 1.0), "decay": (0.99, 1.0, 0.0, 0.5),
+    "full_trust": (0.08, 0.02, 1.0), "evidence_scale": (0.4, 0.1, 2.0), "untried": (0.0, 1.0, 0.5),
 }  # fmt: skip
 BATCH_DEPENDENT = {
+    "checked_hints": ("alpha", 0.0),
     "high_entropy": ("scope", "rollout"),
     "rlcsd": ("denominators", "group"),
     "sc_grpo": ("scope", "group"),

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 DEFAULTS = dict(
     alpha=2.0, direction="consistent", quantile=1.0, floor_kl=0.1, floor_h=0.3, tau_kl=0.5, tau_h=0.5, rho_min=0.05,
     rho_max=10.0, mix=1.0, scale_rewards=True, length=8, floor=0.1, clip=2.0, seed=0,
+    coefficient=10.0, full_trust=0.08, evidence_scale=0.4, untried=0.0,
 )  # fmt: skip
 SIGNALS = (
     "reverse_kl", "entropy", "student_logprob", "teacher_logprob", "decision", "turn_reward", "anchor_state", "tool_call",
@@ -76,7 +77,10 @@ def reference_credit(name: str, batch: list[Rollout], **options) -> list[Result]
         outcomes = group_advantages(batch, scale=o["scale_rewards"] and name != "dr_grpo")
     if name == "shuffled_outcomes":
         outcomes = dealt_out(outcomes, batch, o["seed"])
-    return [credit_of_one(name, rollout, A, o) for rollout, A in zip(batch, outcomes, strict=True)]
+    followed = turn_weights(batch, o) if name == "checked_hints" else [None] * len(batch)
+    return [
+        credit_of_one(name, rollout, A, o, u) for rollout, A, u in zip(batch, outcomes, followed, strict=True)
+    ]
 
 
 def group_advantages(batch: list[Rollout], scale: bool) -> list[float]:
@@ -95,7 +99,7 @@ def group_advantages(batch: list[Rollout], scale: bool) -> list[float]:
     return result
 
 
-def credit_of_one(name: str, rollout: Rollout, A: float, o: dict) -> Result:
+def credit_of_one(name: str, rollout: Rollout, A: float, o: dict, u: list[float] | None) -> Result:
     T, positions = len(rollout.mask), rollout.positions
     result = Result([0.0] * T, [0.0] * T, [0] * T, [False] * T)
     n = len(positions)
@@ -120,7 +124,7 @@ def credit_of_one(name: str, rollout: Rollout, A: float, o: dict) -> Result:
         rho = [clip(1 + o["alpha"] * x, o["rho_min"], o["rho_max"]) for x in c]
         segment_of, onset = list(range(1, n + 1)), [False] * n
     else:
-        rho, segment_of, onset = gear_weights(name, rollout, A, o)
+        rho, segment_of, onset = gear_weights(name, rollout, A, o, u)
 
     mean = sum(rho) / n
     for index, t in enumerate(positions):
@@ -131,7 +135,9 @@ def credit_of_one(name: str, rollout: Rollout, A: float, o: dict) -> Result:
     return result
 
 
-def gear_weights(name: str, rollout: Rollout, A: float, o: dict) -> tuple[list[float], list[int], list[bool]]:
+def gear_weights(
+    name: str, rollout: Rollout, A: float, o: dict, u: list[float] | None
+) -> tuple[list[float], list[int], list[bool]]:
     n = len(rollout.positions)
     D = rollout.at_actions("reverse_kl")
     if o["direction"] == "consistent":  # of (7), before (3)
@@ -191,9 +197,62 @@ def gear_weights(name: str, rollout: Rollout, A: float, o: dict) -> tuple[list[f
             else:
                 c[t] = d[t]
 
+    if u is not None:
+        c = [u[t] * c[t] for t in range(n)]  # (C2)
     sigma = -sign(A) if o["direction"] == "teacher" else 1.0
     rho = [clip(1 + o["alpha"] * sigma * x, o["rho_min"], o["rho_max"]) for x in c]  # (7)
     return rho, segment_of, onset
+
+
+def turn_weights(batch: list[Rollout], o: dict) -> list[list[float]]:
+    """(C1) of checked_hints, with (T1)–(T3) over this batch and the prior: for each rollout, one number per action token."""
+    follow = []  # for each rollout: turn number → g
+    for r in batch:
+        peaks: dict[int, tuple[float, float]] = {}
+        turn = turns_of_actions(r)
+        p, q, D = (r.at_actions(name) for name in ("student_logprob", "teacher_logprob", "reverse_kl"))
+        for t in range(len(turn)):
+            k = sorted(set(turn)).index(turn[t])
+            if k not in peaks or D[t] > peaks[k][0]:
+                peaks[k] = D[t], clip(q[t] - p[t], -2.0, 2.0)  # (T1)
+        follow.append({k: g for k, (_, g) in peaks.items()})
+    evidence, tried = {}, set()  # by group and turn
+    for group in {r.group for r in batch}:
+        for k in range(max(len(f) for f in follow)):
+            pairs = [(f[k], r.reward) for f, r in zip(follow, batch, strict=True)
+                     if r.group == group and r.counts and k in f]  # fmt: skip
+            if any(g > 0 for g, _ in pairs):
+                tried.add((group, k))
+            correlation = pearson(pairs)
+            if correlation is not None:
+                evidence[group, k] = correlation  # (T2)
+    n = 0.95 * 100 + len(evidence)
+    mean = (0.95 * 10 + math.fsum(evidence.values())) / n  # (T3)
+    trust = max(0.0, mean - 0.4 / math.sqrt(n))
+    result = []
+    for r in batch:
+        turn = turns_of_actions(r)
+        weights = []
+        for number in turn:
+            cell = r.group, sorted(set(turn)).index(number)
+            e = evidence.get(cell, 0.0) if r.counts else 0.0
+            u = clip((trust / o["full_trust"]) ** 2 * (1 + e / o["evidence_scale"]), 0.0, 1.0)
+            weights.append(u if r.counts and cell in tried else o["untried"] * u)
+        result.append(weights)
+    return result
+
+
+def pearson(pairs: list[tuple[float, float]]) -> float | None:
+    """None: one of the two does not vary."""
+    n = len(pairs)
+    if n == 0:
+        return None
+    means = [math.fsum(column) / n for column in zip(*pairs, strict=True)]
+    centred = [(x - means[0], y - means[1]) for x, y in pairs]
+    spread = [math.sqrt(math.fsum(v * v for v in column) / n) for column in zip(*centred, strict=True)]
+    if min(spread) <= 1e-4:
+        return None
+    return math.fsum(x * y for x, y in centred) / n / (spread[0] * spread[1])
 
 
 def normalised(values: list[float], quantile: float, floor: float) -> list[float]:

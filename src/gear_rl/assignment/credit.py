@@ -22,3 +22,6 @@ class Credit:
 
     onsets: Tensor
     """(B, T) bool. True at the first token of each adaptive segment: where student and teacher part."""
+
+    distillation: Tensor | None = None
+    """(B, T) float. What each token's distillation loss is multiplied with, for methods that have one. None: 1."""

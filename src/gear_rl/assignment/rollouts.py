@@ -53,6 +53,10 @@ class Rollouts:
     and signals count in every baseline as any other's; its tokens enter no statistic over tokens, and have advantage 0. None:
     all are trained on."""
 
+    hint_trust: float | None = None
+    """How far the hints of the batches so far can be trusted (`gear_rl.assignment.trust`), where an engine remembers it. None:
+    this batch is all there is."""
+
     def __post_init__(self) -> None:
         mask = self.action_mask
         if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.ndim != 2:

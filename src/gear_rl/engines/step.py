@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,6 +21,7 @@ from torch import Tensor
 
 from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
+from gear_rl.assignment.trust import TrustMemory, trust_of
 from gear_rl.engines.ranks import Alone, Ranks
 from gear_rl.engines.whole_batch import own_rollouts, whole_batch, whole_hinted
 from gear_rl.errors import GearError
@@ -102,6 +103,7 @@ class CreditStep:
         self._reader = reader
         self.ranks: Ranks = ranks or Alone()
         self.guards = Guards()
+        self.trust = TrustMemory()
         self._checked = False
         self._frozen: Teacher | None = None
         if reader is not None and set(method.needs) & set(FROZEN_SIGNALS):
@@ -132,6 +134,9 @@ class CreditStep:
             channels={name: ranks.rows(values) for name, values in channels.items()},
             trained=whole.trained,
         )
+        if self.method.hint is not None and (trust := trust_of(rollouts)) is not None:
+            self.trust.add(trust)
+            rollouts = replace(rollouts, hint_trust=self.trust.at_least)
         credit = self.current_method(step).assign(rollouts)
         hinted_all = whole_hinted(hinted, ranks)
         scored = Scored(step, whole, hinted_all, rollouts, credit, self._metrics(rollouts, credit, whole, hinted_all))
@@ -211,6 +216,8 @@ class CreditStep:
     def _metrics(self, rollouts: Rollouts, credit: Credit, sampled: Sampled, hinted: Hinted | None) -> dict[str, float]:
         mask, n = rollouts.action_mask, rollouts.action_mask.sum().clamp(min=1)
         values = {f"signals/{name}": float((signal * mask).sum() / n) for name, signal in rollouts.signals.items()}
+        if rollouts.hint_trust is not None:
+            values["hints/trust"] = self.trust.mean
         values["credit/mean_abs_advantage"] = float(credit.advantages.abs().sum() / n)
         values["credit/weight_max"] = float(credit.weights.max())
         values["credit/onsets_per_rollout"] = float(credit.onsets.sum(1).float().mean())
@@ -237,14 +244,16 @@ class CreditStep:
             if writes:
                 save_file({key: value.contiguous() for key, value in state.items()}, folder / name)
         if writes:
-            (folder / GUARDS).write_text(json.dumps(vars(self.guards)))
+            (folder / GUARDS).write_text(json.dumps(vars(self.guards) | {"trust": vars(self.trust)}))
 
     def load(self, folder: Path) -> None:
         if not (folder / TEACHER).exists():
             return  # a checkpoint of the engine alone
         for name, teacher in self._stateful():
             teacher.load_state(load_file(folder / name))
-        self.guards = Guards(**json.loads((folder / GUARDS).read_text()))
+        kept = json.loads((folder / GUARDS).read_text())
+        self.trust = TrustMemory(**kept.pop("trust", {}))
+        self.guards = Guards(**kept)
 
     def _stateful(self) -> Iterable[tuple[str, Teacher]]:
         yield TEACHER, self.reader.teacher

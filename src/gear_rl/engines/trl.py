@@ -225,7 +225,11 @@ class CreditGRPOTrainer(GRPOTrainer):
             if self.distillation is not None:
                 assert scored.hinted is not None
                 batch |= self.distillation.prepare(
-                    sampled, scored.hinted, self.state.global_step, self.credit_step.ranks.total
+                    sampled,
+                    scored.hinted,
+                    self.state.global_step,
+                    self.credit_step.ranks.total,
+                    scored.credit.distillation,
                 )
         for name, value in scored.metrics.items():
             self._metrics["train"][name].append(value)

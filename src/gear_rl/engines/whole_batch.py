@@ -66,9 +66,7 @@ def own_rollouts(rollouts: Rollouts, credit: Credit, mine: slice, width: int) ->
         channels={name: values[mine] for name, values in rollouts.channels.items()},
         trained=None if trained is None else trained[mine],
     )
-    return own, Credit(
-        *(tensor[part] for tensor in (credit.advantages, credit.weights, credit.segments, credit.onsets))
-    )
+    return own, Credit(*(None if tensor is None else tensor[part] for tensor in vars(credit).values()))
 
 
 def _joined(parts: Any) -> list:

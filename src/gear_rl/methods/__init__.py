@@ -25,6 +25,7 @@ from gear_rl.methods.ablations import (
 )
 from gear_rl.methods.base import Cost, Method, Schedule
 from gear_rl.methods.cepo import CEPO
+from gear_rl.methods.checked_hints import CheckedHints
 from gear_rl.methods.controls import controlled
 from gear_rl.methods.crest import CREST
 from gear_rl.methods.crpo import CRPO
@@ -55,6 +56,7 @@ METHODS: dict[str, type[Method]] = {
     "grpo": GRPO,
     "dr_grpo": DrGRPO,
     "gear": Gear,
+    "checked_hints": CheckedHints,
     # GEAR with one part taken away or replaced
     "token": Token,
     "segment_only": SegmentOnly,

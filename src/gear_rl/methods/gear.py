@@ -67,8 +67,12 @@ class DivergenceWeighting(Reweighting):
         d = self.divergence(rollouts, advantage)
         segments = self.segments(rollouts, d)
         local_credit = self.local_credit(d, segments)
-        alpha = -o.alpha * advantage.sign()[:, None] if o.direction == "teacher" else o.alpha  # α σ_i of (7)
-        return raw_weight(local_credit, alpha, o.rho_min, o.rho_max), segments
+        return raw_weight(local_credit, self.signed_alpha(advantage), o.rho_min, o.rho_max), segments
+
+    def signed_alpha(self, advantage: Tensor) -> float | Tensor:
+        """α σ_i of (7): a number, or (B, 1)."""
+        o = self.options
+        return -o.alpha * advantage.sign()[:, None] if o.direction == "teacher" else o.alpha
 
     def divergence(self, rollouts: Rollouts, advantage: Tensor) -> Tensor:
         """d_t of (3), in [0, 1] → (B, L)."""

@@ -50,8 +50,16 @@ class DistillationTerm:
             self.reference = teacher if teacher.kind == "base" else Teacher(scorer.weights, "base")
 
     # ------------------------------------------------------------------------------------------ per generation batch
-    def prepare(self, sampled: Sampled, hinted: Hinted, step: int, total: Callable[[Tensor], Tensor]) -> dict[str, Any]:
-        """What the engine's batch carries along to the loss. `total`: the sum of a number over all processes."""
+    def prepare(
+        self,
+        sampled: Sampled,
+        hinted: Hinted,
+        step: int,
+        total: Callable[[Tensor], Tensor],
+        weights: Tensor | None = None,
+    ) -> dict[str, Any]:
+        """What the engine's batch carries along to the loss. `total`: the sum of a number over all processes. `weights`: of
+        each token's loss, (B, T), as `Credit.distillation`."""
         actions, unread = sampled.trained_mask, set(hinted.unread)
         distilled = actions.clone()
         distilled[hinted.unread] = False
@@ -62,6 +70,8 @@ class DistillationTerm:
             "gear_distilled": total(distilled.sum()),
             "gear_actions": total(actions.sum()),
         }
+        if weights is not None:
+            carried["gear_distillation_weights"] = weights
         weight = next(self.scorer.model.parameters())
         width = self.scorer.model.get_input_embeddings().embedding_dim
         if 2 * self.scorer.weights.most(int(actions.sum())) * width * weight.element_size() <= KEPT_BYTES:
@@ -122,7 +132,11 @@ class DistillationTerm:
                 self.scorer.temperature,
                 token_ids=inputs["completion_ids"][mask],
             )
-            weighted = divergence * self._importance(states, inputs, mask) if name == "teacher" else divergence
+            weighted = divergence
+            if name == "teacher":
+                weighted = divergence * self._importance(states, inputs, mask)
+                if "gear_distillation_weights" in inputs:
+                    weighted = weighted * inputs["gear_distillation_weights"][mask]
             term = term + coefficient * weighted.sum() / (tokens * share).clamp(min=1.0)
             mean = float(divergence.detach().mean()) if len(divergence) else 0.0
             metrics[f"distillation/{name}"] = mean, float(len(divergence))

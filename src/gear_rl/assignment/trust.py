@@ -1,0 +1,118 @@
+"""How far a hint can be trusted, measured without labels: does following the hinted self go with winning?
+
+    (T1) follow    g_{i,k} = clip(log q(y) − log p(y), ±2) at the token of turn k where D = KL(p ‖ q) is largest
+    (T2) evidence  e_{G,k} = Pearson correlation of g_{i,k} and r_i over the rollouts i of group G that have a turn k
+    (T3) trust     T = mean of e over all groups and turns where both vary, over the batches so far
+
+All three are ours. Right hints have T above 0, hints that have nothing to do with the problem 0. An answer key that is wrong
+about some facts lies between, with evidence below 0 at the turns it is wrong about. How large T can be depends on the task: a
+turn that decides little of the outcome correlates little with it, however right its hint.
+
+Packed tensors are (B, L), K is the largest number of turns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from gear_rl.assignment.baselines import wide
+from gear_rl.assignment.rollouts import Rollouts
+from gear_rl.assignment.turns import Turns
+
+CLIP = 2.0
+"""Of (T1), in nats."""
+_LEAST_SPREAD = 1e-4  # less is rounding, which must not be correlated
+
+
+@dataclass(frozen=True)
+class Trust:
+    """What the outcomes of one batch say about its hints."""
+
+    evidence: Tensor
+    """(B, K) e of each turn's group; 0 where it is not defined."""
+    tried: Tensor
+    """(B, K) bool. Somebody in the group followed the hinted self at this turn: g > 0."""
+    mean: float
+    """Of e over the turns of all groups that have it, each counted once; 0 without any."""
+    count: int
+    """How many turns of groups have evidence."""
+
+
+def trust_of(rollouts: Rollouts) -> Trust | None:
+    """(T1), (T2). None: the signals it takes are not there. Without D the largest |log q − log p| marks the token."""
+    signals = rollouts.signals
+    if not {"student_logprob", "teacher_logprob"} <= signals.keys():
+        return None
+    pack, actions = rollouts.actions.pack, rollouts.actions
+    gap = pack(signals["teacher_logprob"].to(rollouts.dtype) - signals["student_logprob"].to(rollouts.dtype))
+    height = pack(signals["reverse_kl"].to(rollouts.dtype)) if "reverse_kl" in signals else gap.abs()
+    turns = Turns(actions)
+    follow = _at_peaks(height, gap.clamp(-CLIP, CLIP), turns, actions.valid)  # (B, K)
+
+    taken = turns.taken & rollouts.counted[:, None]  # (B, K)
+    _, group = rollouts.group_ids.unique(return_inverse=True)
+    places = group[:, None] * taken.shape[1] + torch.arange(taken.shape[1], device=group.device)
+    cell, cells = places[taken], (int(group.max()) + 1) * taken.shape[1]  # (M,) one cell for each turn of a group
+
+    def total(values: Tensor) -> Tensor:
+        return values.new_zeros(cells).index_add_(0, cell, values)
+
+    x = follow[taken].to(wide(follow))  # (M,)
+    y = rollouts.rewards[:, None].expand_as(follow)[taken].to(x.dtype)
+    n = total(torch.ones_like(x)).clamp(min=1)
+    x, y = x - (total(x) / n)[cell], y - (total(y) / n)[cell]
+    spread_x, spread_y = ((total(v.square()) / n).sqrt() for v in (x, y))
+    varies = (spread_x > _LEAST_SPREAD) & (spread_y > _LEAST_SPREAD)  # (cells,)
+    found = torch.where(varies, total(x * y) / n / (spread_x * spread_y).clamp(min=_LEAST_SPREAD**2), 0.0)
+    followed = total((follow[taken] > 0).to(x.dtype)) > 0
+    count = int(varies.sum())
+    return Trust(
+        evidence=torch.zeros_like(follow).masked_scatter_(taken, found[cell].to(follow.dtype)),
+        tried=torch.zeros_like(taken).masked_scatter_(taken, followed[cell]),
+        mean=float(found.sum()) / max(count, 1),
+        count=count,
+    )
+
+
+@dataclass
+class TrustMemory:
+    """(T3) as an exponential mean over batches, and how sure it is. It begins with a prior in favour of the hints, because
+    where they are right waiting for proof costs many steps. All numbers are ours."""
+
+    RATE: ClassVar[float] = 0.05
+    """The share that is forgotten at each batch."""
+    PRIOR: ClassVar[tuple[float, float]] = 0.1, 100.0
+    """T before any evidence, and for how many turns it counts."""
+    SPREAD: ClassVar[float] = 0.4
+    """Standard deviation of e where following and outcome have nothing to do with each other, in groups of about eight."""
+
+    total: float = PRIOR[0] * PRIOR[1]
+    weight: float = PRIOR[1]
+
+    def add(self, trust: Trust) -> None:
+        self.total = (1 - self.RATE) * self.total + trust.mean * trust.count
+        self.weight = (1 - self.RATE) * self.weight + trust.count
+
+    @property
+    def mean(self) -> float:
+        return self.total / max(self.weight, 1.0)
+
+    @property
+    def at_least(self) -> float:
+        """T less one standard error, and never below 0."""
+        return max(0.0, self.mean - self.SPREAD / max(self.weight, 1.0) ** 0.5)
+
+
+def _at_peaks(height: Tensor, values: Tensor, turns: Turns, valid: Tensor) -> Tensor:
+    """`values` at the first token of each turn where `height` is largest, both (B, L) → (B, K); 0 without such a turn."""
+    shape, last = turns.taken.shape, height.shape[1]
+    lowest = height.new_full(shape, -torch.inf)
+    top = lowest.scatter_reduce_(1, turns.index, height.masked_fill(~valid, -torch.inf), "amax")
+    is_top = valid & (height == top.gather(1, turns.index))
+    places = torch.arange(last, device=height.device).expand_as(height).masked_fill(~is_top, last)
+    first = torch.full_like(turns.taken, last, dtype=torch.long).scatter_reduce_(1, turns.index, places, "amin")
+    return values.gather(1, first.clamp(max=last - 1)).masked_fill(~turns.taken, 0)
