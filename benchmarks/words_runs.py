@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gear_rl.compare.statistics import mean_interval, sign_flip_p
+from gear_rl.compare.statistics import difference_ends, plus_two_interval, sign_flip_p
 from gear_rl.files import write_json
 
 ARMS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -215,9 +215,10 @@ def table(results: dict[str, Any]) -> str:
         sampled, greedy = ([100 * v[how]["success"] for v in seeds.values()] for how in ("sampled", "greedy"))
         line = f"{hint:9} {rate:<7g} {arm:16} {len(seeds):5}  {statistics.mean(sampled):7.1f} {statistics.mean(greedy):7.1f}"
         pairs = [s for s in seeds if s in grpo.get(rate, {})]
-        over = [100 * (seeds[s]["sampled"]["success"] - grpo[rate][s]["sampled"]["success"]) for s in pairs]
+        ours, theirs = ([100 * run[s]["sampled"]["success"] for s in pairs] for run in (seeds, grpo.get(rate, {})))
+        over = [a - b for a, b in zip(ours, theirs, strict=True)]
         if arm != "grpo" and len(over) > 1:
-            low, high = mean_interval(over)
+            low, high = plus_two_interval([over], difference_ends([ours], [theirs], 100.0))
             line += f"  {statistics.mean(over):+.1f} ({low:+.1f} to {high:+.1f}), p {sign_flip_p(over):.3f}"
         lines.append(line)
     return "\n".join(lines)

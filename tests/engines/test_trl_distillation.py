@@ -151,7 +151,7 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(tmp_path):
 
 
 def test_rollouts_without_anything_to_read_are_left_out(tmp_path):
-    trainer = build("sdpo", tmp_path / "run")
+    trainer = build({"name": "sdpo", "success_by": "group_mean"}, tmp_path / "run")  # of equal rewards none is above the mean
     trainer.credit_step.reader.sources.knowledge.has_feedback = False
     batch = a_batch(trainer)
     read = [bool(prompt) for prompt in batch["gear_hinted"]]

@@ -10,7 +10,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from gear_rl.engines.verl.shard_teacher import ShardTeacher
-from gear_rl.tasks.workshop.task import MODEL
+from gear_rl.tasks.workshop import Workshop
 
 
 def work(rank: int, port: int, reshard: bool, results) -> None:
@@ -21,7 +21,7 @@ def work(rank: int, port: int, reshard: bool, results) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=2)
-    model = AutoModelForCausalLM.from_pretrained(str(MODEL), dtype=torch.float32).eval()
+    model = AutoModelForCausalLM.from_pretrained(Workshop().default_model(), dtype=torch.float32).eval()
     mesh = init_device_mesh("cpu", (2,))
     for layer in model.model.layers:
         fully_shard(layer, mesh=mesh, reshard_after_forward=reshard)  # both settings that verl has

@@ -20,7 +20,8 @@ def build(credit: str | dict, folder: Path, **train: Any) -> Any:
     from gear_rl.training.run_folder import RunFolder
     from gear_rl.training.trainer import build_trainer
 
-    small = {"steps": 2, "prompts": 2, "generations": 4, "checkpoint_every": 10**6, "record_every": 1, "device": "cpu"}
+    small = {"steps": 2, "prompts": 2, "generations": 4, "checkpoint_every": 10**6, "record_every": 1, "device": "cpu",
+             "kl": 0.0}  # fmt: skip
     config = TrainConfig.from_dict(
         {"credit": credit, "task": {"name": "workshop", "steps": 4}, "train": {**small, **train}}
     )

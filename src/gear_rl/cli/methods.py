@@ -25,7 +25,9 @@ HINTS = {
     None: "no teacher",
     "own": "the teacher reads the rollout's own ground truth",
     "other": "the teacher reads another problem's ground truth",
-    "sibling": "the teacher reads another rollout of the same group",
+    "sibling": "the teacher reads a successful rollout of the same group",
+    "sibling_or_feedback": "the teacher reads a successful rollout of the same group, or else the environment's feedback",
+    "any_sibling": "the teacher reads a correct rollout of the same group, or any other where nobody is correct",
     "feedback": "the teacher reads the environment's feedback",
 }
 OPTIONAL = {"loss": "distillation", "channels": "fewest_channels", "schedule": "schedule", "strength": "strength"}
