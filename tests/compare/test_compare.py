@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -28,13 +30,13 @@ SMALL = ["--credit", "grpo,oracle", "--seeds", "2", "--learning-rates", "3e-4,6e
 SMALL += ["--set", "task.steps=4"]
 SMALL += [
     "--set",
-    "train.steps=6",
+    "train.steps=4",
     "--set",
     "train.prompts=2",
     "--set",
     "train.generations=4",
     "--set",
-    "train.eval_rows=40",
+    "train.eval_rows=10",
 ]
 SMALL += ["--set", "train.checkpoint_every=2", "--workers", "2"]
 
@@ -250,6 +252,23 @@ def test_a_run_that_fails_does_not_stop_the_others(tmp_path):
     assert [
         is_finished(folder / "runs" / name) for name in ("grpo-0.0001-1", "oracle-0.0001-0", "oracle-0.0001-1")
     ] == [True] * 3
+
+
+@pytest.mark.slow
+def test_a_killed_worker_ends_the_comparison_with_a_message(tmp_path):
+    """As when the system takes a process because memory ran out: nobody waits for its result for ever."""
+    small = {"task": {"steps": 4}, "train": {"steps": 1000, "prompts": 2, "generations": 2, "eval_rows": 4}}
+    plan = open_folder(tmp_path / "c", Plan(["grpo", "oracle"], 2, [1e-4], settings=small))
+
+    def kill() -> None:
+        while not list((tmp_path / "c").glob("runs/*/metrics.jsonl")):
+            time.sleep(0.05)
+        multiprocessing.active_children()[0].kill()
+
+    threading.Thread(target=kill, daemon=True).start()
+    with pytest.raises(GearError, match=r"a worker process was killed from outside.*gear compare --resume"):
+        run_all(plan, plan.comparison_jobs(choose(plan, {})), tmp_path / "c", 1, lambda *_: None)
+    assert not multiprocessing.active_children()
 
 
 def test_a_folder_never_mixes_two_comparisons(tmp_path):

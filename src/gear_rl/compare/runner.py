@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import math
 import multiprocessing
+import multiprocessing.context
 import os
+import signal
+import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from pathlib import Path
 
 from gear_rl.compare.jobs import Job
@@ -20,7 +27,11 @@ MARGIN = 1.2
 """What a run may take, as a multiple of the longest so far, when there is an end to the time."""
 
 
-def run_job(work: tuple[Plan, Job, Path, float, float]) -> tuple[Job, str | None]:
+Work = tuple[Plan, Job, Path, float, float]
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+
+
+def run_job(work: Work) -> tuple[Job, str | None]:
     """Train one job to its end, or resume it. Returns the job, and why it failed. Runs in a worker process.
 
     `until`: no run starts that would end after this time, if it takes a little longer than the longest so far."""
@@ -36,9 +47,6 @@ def run_job(work: tuple[Plan, Job, Path, float, float]) -> tuple[Job, str | None
 
 
 def _train(plan: Plan, job: Job, path: Path) -> None:
-    import signal
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     from gear_rl.files import write_json
     from gear_rl.training.progress import NoProgress
@@ -70,6 +78,40 @@ def is_finished(path: Path) -> bool:
     return evaluation.is_file() and "after" in json.loads(evaluation.read_text())
 
 
+@contextmanager
+def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """Worker processes that end with this block, and with this process however it ends."""
+    context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
+    if isinstance(context, multiprocessing.context.ForkServerContext):
+        context.set_forkserver_preload(["gear_rl.training.trainer"])  # seconds of imports, once for all workers
+    pool = ProcessPoolExecutor(workers, context, initializer=_begin_worker)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for child in multiprocessing.active_children():
+            child.kill()
+            child.join()
+
+
+def _begin_worker() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
+
+
+def _results(pool: ProcessPoolExecutor, work: list[Work], folder: Path) -> Iterator[tuple[Job, str | None]]:
+    """What `run_job` returns of each, in the order in which they end."""
+    try:
+        for future in as_completed([pool.submit(run_job, one) for one in work]):
+            yield future.result()
+    except BrokenProcessPool:
+        raise GearError(
+            "a worker process was killed from outside, most likely because memory ran out. Finished runs are kept: "
+            f"`gear compare --resume {folder} --workers N` goes on, with fewer workers."
+        ) from None
+
+
 def run_all(
     plan: Plan,
     jobs: list[Job],
@@ -89,9 +131,9 @@ def run_all(
     if not left:
         return 0
     os.environ["OMP_NUM_THREADS"] = "1"  # inherited by the workers: one core each
-    with multiprocessing.get_context("spawn").Pool(min(workers, len(left))) as pool:
-        failed, waiting = [], 0
-        for job, why in pool.imap_unordered(run_job, [(plan, job, runs, until, longest) for job in left]):
+    failed, waiting = [], 0
+    with _pool(min(workers, len(left))) as pool:
+        for job, why in _results(pool, [(plan, job, runs, until, longest) for job in left], folder):
             if why == TOO_LATE:
                 waiting += 1
                 continue

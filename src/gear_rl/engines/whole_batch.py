@@ -66,7 +66,7 @@ def own_rollouts(rollouts: Rollouts, credit: Credit, mine: slice, width: int) ->
         channels={name: values[mine] for name, values in rollouts.channels.items()},
         trained=None if trained is None else trained[mine],
     )
-    return own, Credit(*(None if tensor is None else tensor[part] for tensor in vars(credit).values()))
+    return own, replace(credit, **{name: tensor[part] for name, tensor in vars(credit).items() if tensor is not None})
 
 
 def _joined(parts: Any) -> list:
