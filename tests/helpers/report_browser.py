@@ -61,8 +61,17 @@ class Page:
         )
 
     def click(self, selector: str) -> None:
-        self.bring(self.one(selector))
-        self.one(selector).click()
+        """The page may still be scrolling to what was opened before: then it is brought into sight again."""
+        from selenium.common.exceptions import ElementClickInterceptedException
+
+        for attempt in range(20):
+            self.bring(self.one(selector))
+            try:
+                return self.one(selector).click()
+            except ElementClickInterceptedException:
+                if attempt == 19:
+                    raise
+                time.sleep(0.1)
 
     def hover(self, element: Any) -> None:
         self.bring(element)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 import records_made
@@ -49,6 +50,22 @@ def test_the_saved_credit_is_what_the_method_gives_again(tmp_path):
         assert line.onsets == again.onsets[i, :n].long().tolist()
         torch.testing.assert_close(torch.tensor(line.weights), again.weights[i, :n], rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(torch.tensor(line.advantages), again.advantages[i, :n], rtol=1e-4, atol=1e-5)
+
+
+def test_unscored_and_untrained_rollouts_come_back_as_such(tmp_path):
+    rewards = make_batch().rewards.clone()
+    rewards[1] = torch.nan
+    rollouts = replace(make_batch(), rewards=rewards, trained=torch.tensor([True, True, False, True]))
+    with RecordWriter(tmp_path / "r.jsonl", HEADER) as writer:
+        write(writer, 0, rollouts)
+    back = to_rollouts(read_record(tmp_path / "r.jsonl").rollouts, from_rewards=True)
+    assert back.scorable.tolist() == [True, False, True, True] and back.trained.tolist() == [True, True, False, True]
+    again = credit("gear", back).advantages.abs().sum(1)
+    assert again[1] == again[2] == 0 < again[3]
+    lines = (tmp_path / "r.jsonl").read_text().splitlines()
+    older = [json.dumps({k: v for k, v in json.loads(line).items() if k != "trained"}) for line in lines]
+    (tmp_path / "older.jsonl").write_text("\n".join(older) + "\n")
+    assert all(line.trained for line in read_record(tmp_path / "older.jsonl").rollouts)
 
 
 def test_masked_tokens_have_null_signals_and_no_turn(tmp_path):

@@ -7,6 +7,7 @@ The file only grows, line by line: a killed run leaves at most its last line tor
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -124,7 +125,7 @@ def to_rollouts(lines: Iterable[RecordedRollout], *, from_rewards: bool = False)
     given = [line.group_advantage for line in lines]
     return Rollouts(
         action_mask=padded([line.action_mask for line in lines], torch.bool),
-        rewards=torch.tensor([line.reward for line in lines], dtype=torch.float32),
+        rewards=torch.tensor([math.nan if line.reward is None else line.reward for line in lines], dtype=torch.float32),
         group_ids=torch.tensor([number[line.step, line.group] for line in lines]),
         turn_ids=padded([line.turns for line in lines]),
         advantages=None if from_rewards or None in given else torch.tensor(given, dtype=torch.float32),
@@ -133,4 +134,5 @@ def to_rollouts(lines: Iterable[RecordedRollout], *, from_rewards: bool = False)
             name: padded([[0 if x is None else x for x in line.signals[name]] for line in lines], torch.float32)
             for name in names
         },
+        trained=torch.tensor([line.trained for line in lines]),
     )

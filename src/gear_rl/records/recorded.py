@@ -17,7 +17,8 @@ class RecordedRollout:
     """The optimizer steps done when it was sampled."""
     group: int
     """Rollouts of one prompt share a step and a group."""
-    reward: float
+    reward: float | None
+    """None: it could not be scored."""
     success: bool | None
     """True success, where the task knows it apart from the reward."""
     group_advantage: float | None
@@ -39,10 +40,13 @@ class RecordedRollout:
     """1 at the first token of each adaptive segment, else 0."""
     weights: list[float]
     advantages: list[float]
+    trained: bool = True
+    """False: the engine did not train on it, such as a truncated completion that TRL masks."""
 
 
 def checked(content: dict[str, Any], where: str) -> RecordedRollout:
     """The line as a rollout: every field present, of its type, and all lists of one length."""
+    content = {"trained": True, **content}  # older records do not say
     names = [f.name for f in fields(RecordedRollout)]
     for name in names:
         if name not in content:
@@ -100,7 +104,8 @@ _LIST_CHECKS: dict[str, Callable[[list[Any]], bool]] = {
     "advantages": _are_numbers,
 }
 _VALUE_CHECKS: dict[str, Callable[[Any], bool]] = {
-    "reward": _is_number,
+    "reward": lambda x: x is None or _is_number(x),
+    "trained": lambda x: isinstance(x, bool),
     "success": lambda x: x is None or isinstance(x, bool),
     "group_advantage": lambda x: x is None or _is_number(x),
     "prompt": lambda x: isinstance(x, str),

@@ -79,7 +79,7 @@ class RecordWriter(Closing):
             line = RecordedRollout(
                 step=step,
                 group=groups[i],
-                reward=_short(float(rollouts.rewards[i])),
+                reward=_short(float(rollouts.rewards[i])) if rollouts.scorable[i] else None,
                 success=None if successes is None else successes[i],
                 group_advantage=None if rollouts.advantages is None else _short(float(rollouts.advantages[i])),
                 prompt=prompts[i],
@@ -93,6 +93,7 @@ class RecordWriter(Closing):
                 onsets=lists["onsets"][i][:n],
                 weights=[_short(x) for x in lists["weights"][i][:n]],
                 advantages=[_short(x) for x in lists["advantages"][i][:n]],
+                trained=rollouts.trained is None or bool(rollouts.trained[i]),
             )
             lines.append(_to_line(vars(line)))
         self._file.append(b"".join(lines))

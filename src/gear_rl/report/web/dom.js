@@ -24,6 +24,7 @@ const exact = (x) => {
 };
 const minus = (text) => text.replace(/-/g, "−");
 const short = (x) => {
+  if (x === null) return "–"; // a reward that could not be scored
   const size = Math.abs(x);
   if (size !== 0 && (size < 0.001 || size >= 100000)) return minus(x.toExponential(1));
   return minus(String(Number(x.toPrecision(3))));

@@ -22,7 +22,8 @@ function groupList() {
     const group = index.groups[g];
     const facts = group.rollouts.map(anyFacts);
     const kept = state.matching?.[g];
-    const mean = facts.reduce((sum, f) => sum + f.reward, 0) / facts.length;
+    const scored = facts.filter((f) => f.reward !== null);
+    const mean = scored.length ? scored.reduce((sum, f) => sum + f.reward, 0) / scored.length : null;
     return el("div", { class: "row", id: `row-${g}`, role: "option", "data-group": g, "aria-selected": String(g === state.group),
         "aria-label": `step ${group.step}, group ${group.group}, mean reward ${short(mean)}`, vars: { top: `${place * ROW}px` } },
       el("div", { class: "row-head" }, el("b", {}, `step ${group.step}`), ` · group ${group.group}`,
