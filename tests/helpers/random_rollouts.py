@@ -7,6 +7,7 @@ import random
 from dataclasses import fields, replace
 
 import torch
+from hypothesis import strategies as st
 from reference import Rollout, random_batch
 
 from gear_rl import Rollouts, credit
@@ -41,6 +42,11 @@ BATCH_DEPENDENT = {
     "sc_grpo": ("scope", "group"),
 }
 """Options under which other groups of the batch matter, and the value without."""
+
+seeds = st.integers(0, 10**9)
+_KINDS = ("coarse", "turns", "tokens", "advantages", "unscorable", "truncated")
+batches = st.builds(random_batch, seeds, **dict.fromkeys(_KINDS, st.booleans()))
+"""Random batches of every kind, for `hypothesis.given`."""
 
 
 def to_rollouts(batch: list[Rollout], dtype: torch.dtype = torch.float32) -> Rollouts:

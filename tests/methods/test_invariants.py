@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from random_rollouts import (
     VALUES,
     assert_alone_as_together,
+    batches,
     degenerate,
     independent_options,
     random_options,
+    seeds,
     to_rollouts,
     with_masked_insertions,
 )
@@ -25,19 +27,6 @@ from gear_rl import GearError, Rollouts, credit
 from gear_rl.methods import METHODS, method
 
 WEIGHTING = [name for name, cls in METHODS.items() if cls.preserves_mass]
-
-
-seeds, either = st.integers(0, 10**9), st.booleans()
-batches = st.builds(
-    random_batch,
-    seeds,
-    coarse=either,
-    turns=either,
-    tokens=either,
-    advantages=either,
-    unscorable=either,
-    truncated=either,
-)
 few = settings(max_examples=60, deadline=None, derandomize=True)
 weighting_methods = pytest.mark.parametrize("name", WEIGHTING)
 

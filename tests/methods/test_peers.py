@@ -8,12 +8,13 @@ from dataclasses import replace
 import pytest
 import torch
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from random_rollouts import (
     assert_alone_as_together,
+    batches,
     degenerate,
     independent_options,
     random_options,
+    seeds,
     to_rollouts,
     with_masked_insertions,
 )
@@ -28,17 +29,6 @@ PEERS = list(PEER_DEFAULTS)
 OTHERS = [name for name in PEERS if not METHODS[name].preserves_mass]  # the rest is in test_invariants.py
 FIELDS = ("advantages", "weights", "segments", "onsets")
 
-seeds, either = st.integers(0, 10**9), st.booleans()
-batches = st.builds(
-    random_batch,
-    seeds,
-    coarse=either,
-    turns=either,
-    tokens=either,
-    advantages=either,
-    unscorable=either,
-    truncated=either,
-)
 few = settings(max_examples=25, deadline=None, derandomize=True)
 every_peer, other_peers = pytest.mark.parametrize("name", PEERS), pytest.mark.parametrize("name", OTHERS)
 
