@@ -108,6 +108,12 @@ def with_masked_insertions(batch: list[Rollout], draw: random.Random) -> tuple[l
     return widened, places
 
 
+DEGENERATE = (
+    "no action tokens", "one with none", "one alone in its group with any", "one token", "equal rewards",
+    "zero signals", "huge signals", "none could be scored", "one could be scored",
+)  # fmt: skip
+
+
 def degenerate(kind: str) -> list[Rollout]:
     batch = random_batch(3, longest=12, groups=2)
     T = len(batch[0].mask)
@@ -133,13 +139,12 @@ def degenerate(kind: str) -> list[Rollout]:
     return batch
 
 
-def assert_alone_as_together(name, options, batch, rng=None):
+def assert_alone_as_together(name, options, batch, rng):
     """A group gets the credit it gets in the batch of all, whatever the order of its rollouts (shuffled by `rng`)."""
     together = credit(name, to_rollouts(batch), **options)
     for group in {r.group for r in batch}:
         members = [i for i, r in enumerate(batch) if r.group == group]
-        if rng:
-            rng.shuffle(members)
+        rng.shuffle(members)
         alone = credit(name, to_rollouts([batch[i] for i in members]), **options)
         for field in ("advantages", "weights", "segments", "onsets"):
             assert torch.equal(getattr(alone, field), getattr(together, field)[members])
