@@ -4,30 +4,21 @@ import json
 import time
 
 import pytest
+from function_schema import function
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gear_rl.chat.tool_calls import DEEPEST, LARGEST_CALL, MOST_CALLS, Malformed, ToolCall, problem_with, read_turn
 
 WEATHER = ToolCall("weather", {"city": "Oslo", "days": 2})
-TOOLS = [
-    {
-        "type": "function",
-        "function": {
-            "name": "weather",
-            "parameters": {
-                "type": "object",
-                "properties": {
-                    "city": {"type": "string"},
-                    "days": {"type": "integer"},
-                    "unit": {"type": ["string", "null"], "enum": ["C", "F", None]},
-                    "spots": {"type": "array", "items": {"type": "object", "properties": {"lat": {"type": "number"}}}},
-                },
-                "required": ["city"],
-            },
-        },
-    }
-]
+WEATHER_TOOL = function(
+    "weather", "The weather.", ["city"],
+    city="string",
+    days="integer",
+    unit={"type": ["string", "null"], "enum": ["C", "F", None]},
+    spots={"type": "array", "items": {"type": "object", "properties": {"lat": {"type": "number"}}}},
+)  # fmt: skip
+TOOLS = [{"type": "function", "function": WEATHER_TOOL}]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from bad_input import mistakes
 
 from gear_rl.cli.main import main
 from gear_rl.methods import METHODS
@@ -46,19 +47,16 @@ def test_json_has_every_method(capsys):
     assert gear["memory_gib"]["peak"] < result["gpu"]["usable_gib"]
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--model", "Qwen9"], "unknown model"),
-        (["--gpu", "TPU"], "unknown GPU"),
-        (["--credit", "gaer"], "Did you mean 'gear'"),
-        (["--rollouts", "7"], "multiple of --group"),
-        (["--gpus", "0"], "--gpus"),
-        (["--completion", "many"], "--completion"),
-        (["--shard", "fsdp"], "at least two GPUs"),
-    ],
-)
-def test_bad_input_ends_with_2(words, said, capsys):
+@mistakes("""
+    --model Qwen9 -> unknown model
+    --gpu TPU -> unknown GPU
+    --credit gaer -> Did you mean 'gear'
+    --rollouts 7 -> multiple of --group
+    --gpus 0 -> --gpus
+    --completion many -> --completion
+    --shard fsdp -> at least two GPUs
+""")
+def test_bad_input_ends_with_2(words, says, capsys):
     assert main(["plan", *words]) == 2
     captured = capsys.readouterr()
-    assert captured.out == "" and said in captured.err and captured.err.count("\n") == 1
+    assert captured.out == "" and says in captured.err and captured.err.count("\n") == 1

@@ -13,58 +13,35 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+from function_schema import function
+
 from gear_rl.chat.tool_calls import ToolCall, read_turn
 from gear_rl.tasks.base import replay
 from gear_rl.tasks.tools.bfcl import Bfcl
 from gear_rl.tasks.tools.bfcl.data import MULTI_TURN, language_of
 
-AREA = {
-    "name": "shapes.area",
-    "description": "Area of a rectangle.",
-    "parameters": {
-        "type": "dict",
-        "properties": {
-            "width": {"type": "float", "description": "Width."},
-            "height": {"type": "integer", "description": "Height."},
-            "unit": {"type": "string", "description": "Unit."},
-            "tags": {"type": "array", "items": {"type": "string"}, "description": "Labels."},
-            "style": {"type": "dict", "properties": {"colour": {"type": "string"}}, "description": "Looks."},
-        },
-        "required": ["width", "height"],
-    },
-}
-COUNT = {
-    "name": "count_things",
-    "description": "Count.",
-    "parameters": {"type": "dict", "properties": {"kind": {"type": "string"}}, "required": ["kind"]},
-}
-JAVA = {
-    "name": "Mixer.run",
-    "description": "Run.",
-    "parameters": {
-        "type": "dict",
-        "properties": {
-            "loud": {"type": "boolean", "description": "Loud."},
-            "times": {"type": "long", "description": "Times."},
-            "parts": {"type": "ArrayList", "items": {"type": "String"}, "description": "Parts."},
-            "options": {"type": "HashMap", "description": "Options."},
-        },
-        "required": ["loud", "times", "parts"],
-    },
-}
-SCRIPT = {
-    "name": "mix",
-    "description": "Mix.",
-    "parameters": {
-        "type": "dict",
-        "properties": {
-            "speed": {"type": "float", "description": "Speed."},
-            "names": {"type": "array", "items": {"type": "String"}, "description": "Names."},
-            "deep": {"type": "dict", "description": "Settings."},
-        },
-        "required": ["speed", "names"],
-    },
-}
+AREA = function(
+    "shapes.area", "Area of a rectangle.", ["width", "height"], "dict",
+    width={"type": "float", "description": "Width."},
+    height={"type": "integer", "description": "Height."},
+    unit={"type": "string", "description": "Unit."},
+    tags={"type": "array", "items": {"type": "string"}, "description": "Labels."},
+    style={"type": "dict", "properties": {"colour": {"type": "string"}}, "description": "Looks."},
+)  # fmt: skip
+COUNT = function("count_things", "Count.", ["kind"], "dict", kind="string")
+JAVA = function(
+    "Mixer.run", "Run.", ["loud", "times", "parts"], "dict",
+    loud={"type": "boolean", "description": "Loud."},
+    times={"type": "long", "description": "Times."},
+    parts={"type": "ArrayList", "items": {"type": "String"}, "description": "Parts."},
+    options={"type": "HashMap", "description": "Options."},
+)  # fmt: skip
+SCRIPT = function(
+    "mix", "Mix.", ["speed", "names"], "dict",
+    speed={"type": "float", "description": "Speed."},
+    names={"type": "array", "items": {"type": "String"}, "description": "Names."},
+    deep={"type": "dict", "description": "Settings."},
+)  # fmt: skip
 RECTANGLE = {"shapes.area": {"width": [2.5], "height": [4], "unit": ["cm", ""], "tags": [["a", "b"], ""]}}
 STYLED = {"shapes.area": {"width": [3], "height": [1], "unit": [""], "style": [{"colour": ["red", "crimson"]}, ""]}}
 SINGLE: dict[str, tuple[list[Any], list[Any] | None]] = {

@@ -7,6 +7,7 @@ import random
 from dataclasses import fields, replace
 
 import torch
+from hypothesis import strategies as st
 from reference import Rollout, random_batch
 
 from gear_rl import Rollouts, credit
@@ -41,6 +42,11 @@ BATCH_DEPENDENT = {
     "sc_grpo": ("scope", "group"),
 }
 """Options under which other groups of the batch matter, and the value without."""
+
+seeds = st.integers(0, 10**9)
+_KINDS = ("coarse", "turns", "tokens", "advantages", "unscorable", "truncated")
+batches = st.builds(random_batch, seeds, **dict.fromkeys(_KINDS, st.booleans()))
+"""Random batches of every kind, for `hypothesis.given`."""
 
 
 def to_rollouts(batch: list[Rollout], dtype: torch.dtype = torch.float32) -> Rollouts:
@@ -102,6 +108,12 @@ def with_masked_insertions(batch: list[Rollout], draw: random.Random) -> tuple[l
     return widened, places
 
 
+DEGENERATE = (
+    "no action tokens", "one with none", "one alone in its group with any", "one token", "equal rewards",
+    "zero signals", "huge signals", "none could be scored", "one could be scored",
+)  # fmt: skip
+
+
 def degenerate(kind: str) -> list[Rollout]:
     batch = random_batch(3, longest=12, groups=2)
     T = len(batch[0].mask)
@@ -127,13 +139,12 @@ def degenerate(kind: str) -> list[Rollout]:
     return batch
 
 
-def assert_alone_as_together(name, options, batch, rng=None):
+def assert_alone_as_together(name, options, batch, rng):
     """A group gets the credit it gets in the batch of all, whatever the order of its rollouts (shuffled by `rng`)."""
     together = credit(name, to_rollouts(batch), **options)
     for group in {r.group for r in batch}:
         members = [i for i, r in enumerate(batch) if r.group == group]
-        if rng:
-            rng.shuffle(members)
+        rng.shuffle(members)
         alone = credit(name, to_rollouts([batch[i] for i in members]), **options)
         for field in ("advantages", "weights", "segments", "onsets"):
             assert torch.equal(getattr(alone, field), getattr(together, field)[members])

@@ -23,24 +23,14 @@ NOISE = 0.5
 """Added to the logits: this times the sine of the token id."""
 
 
-@dataclass(frozen=True)
 class SamplingParams:
     """vLLM's, of which these fields are used here; another field is an error."""
 
-    n: int = 1
-    repetition_penalty: float = 1.0
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float = 0.0
-    seed: int | None = None
-    stop_token_ids: list[int] | None = None
-    max_tokens: int | None = 16
-    logprobs: int | None = None
-    detokenize: bool = True
-
-    def __post_init__(self) -> None:
-        assert (self.repetition_penalty, self.top_p, self.top_k, self.min_p) == (1.0, 1.0, 0, 0.0), "not written here"
+    def __init__(self, n=1, temperature=1.0, seed=None, stop_token_ids=None, max_tokens=16, logprobs=None, detokenize=True,
+                 repetition_penalty=1.0, top_p=1.0, top_k=0, min_p=0.0):  # fmt: skip
+        assert (repetition_penalty, top_p, top_k, min_p) == (1.0, 1.0, 0, 0.0), "not written here"
+        self.n, self.temperature, self.seed, self.stop_token_ids = n, temperature, seed, stop_token_ids
+        self.max_tokens, self.logprobs, self.detokenize = max_tokens, logprobs, detokenize
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from bad_input import mistakes
 from byte_tokenizers import byte_tokenizer
 from labelled_samples import labelled, offered, prm800k, row_of
 
@@ -186,32 +187,26 @@ def test_a_record_is_measured_in_thirds_of_its_training(tmp_path, capsys):
 
 
 # ---------------------------------------------------------------------------------------------------- refused, shown
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["--signals", "revers_kl"], "unknown signal 'revers_kl'. Did you mean 'reverse_kl'"),
-        (["--signals", "gear"], "It is a method: name it with --credit"),
-        (["--credit", "gera"], "Did you mean 'gear'"),
-        (["--rollouts", "0"], "at least 1"),
-        (["--temperature", "0"], "must be a number, above 0"),
-        (["--set", "steps=4"], "gear localize takes task.NAME"),
-        (["--credit", "gear,grpo", "--set", "credit.alpha=4"], "credit.METHOD.alpha"),
-        (["--set", "credit.token.alpha=4"], "token is not among the methods named (gear)"),
-        (["--set", "credit.gear.alpha=-4"], "at least 0"),
-        (["--set", "task.steps=5"], "workshop.steps=5: must be one of 4, 6, 8, 12"),
-        (["--hint", "answer"], "--hint does not apply to a played task"),
-        (["--arithmetic"], "name the chat model"),
-        (["--arithmetic", "x.jsonl"], "leave out SOURCE"),
-        (["--arithmetic", "--model", "x", "--hint-template", "{hint}"], "lacks {prompt}"),
-        (["--arithmetic", "--model", "x", "--chat-template", "gone"], "there is no chat template gone"),
-        (["gone.jsonl", "--model", "x"], "there is no file gone.jsonl"),
-        (
-            ["--signals", "entropy", "--credit", "", "--teacher-model", "embedded"],
-            "nothing that is to be measured depends",
-        ),
-        (["--credit", "igpo", "--rollouts", "4"], "igpo cannot be measured here"),
-    ],
-)
+@mistakes("""
+    --signals revers_kl -> unknown signal 'revers_kl'. Did you mean 'reverse_kl'
+    --signals gear -> It is a method: name it with --credit
+    --credit gera -> Did you mean 'gear'
+    --rollouts 0 -> at least 1
+    --temperature 0 -> must be a number, above 0
+    --set steps=4 -> gear localize takes task.NAME
+    --credit gear,grpo --set credit.alpha=4 -> credit.METHOD.alpha
+    --set credit.token.alpha=4 -> token is not among the methods named (gear)
+    --set credit.gear.alpha=-4 -> at least 0
+    --set task.steps=5 -> workshop.steps=5: must be one of 4, 6, 8, 12
+    --hint answer -> --hint does not apply to a played task
+    --arithmetic -> name the chat model
+    --arithmetic x.jsonl -> leave out SOURCE
+    --arithmetic --model x --hint-template {hint} -> lacks {prompt}
+    --arithmetic --model x --chat-template gone -> there is no chat template gone
+    gone.jsonl --model x -> there is no file gone.jsonl
+    --signals entropy --credit '' --teacher-model embedded -> nothing that is to be measured depends
+    --credit igpo --rollouts 4 -> igpo cannot be measured here
+""")
 def test_mistakes_are_explained(capsys, words, says):
     assert main(["localize", *words]) == 2
     assert says in capsys.readouterr().err

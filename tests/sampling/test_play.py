@@ -8,39 +8,16 @@ import random
 
 import pytest
 import torch
+from chatty_task import Chatty
 
 from gear_rl.errors import GearError
 from gear_rl.sampling import graph_decoding, own_turns
 from gear_rl.sampling.decoding import MOST_TOKENS, Decoder
 from gear_rl.sampling.graph_decoding import GraphDecoder
 from gear_rl.sampling.play import play
-from gear_rl.tasks.base import Task, Verdict
 from gear_rl.tasks.workshop.tokenizer import build_tokenizer
-from gear_rl.tasks.workshop.world import GAUGE
 
-
-class Chatty(Task):
-    """Answers each turn with 1 to 30 words; which, depends on the row and on the number of the turn only."""
-
-    name, summary = "chatty", ""
-    max_turns, max_turn_tokens = 4, 12
-
-    def rows(self, split, count, seed=0):
-        return [{"prompt": [{"role": "user", "content": GAUGE[i]}], "hint": "", "id": str(i)} for i in range(count)]
-
-    def episode(self, row):
-        return Answers(row["id"])
-
-    def judge(self, row, completion):
-        return Verdict(0.0, False)
-
-
-class Answers:
-    def __init__(self, id):
-        self.rng = random.Random(id)
-
-    def reply(self, turn):
-        return " ".join(self.rng.choices(GAUGE, k=self.rng.randint(1, 30)))
+CHATTY = Chatty(max_turns=4, max_turn_tokens=12, longest=30)
 
 
 @pytest.fixture(scope="module")
@@ -62,12 +39,12 @@ def speaker():
 
 def played(speaker, rows):
     model, tokenizer = speaker
-    rollouts = play(model, tokenizer, Chatty(), rows, rngs=[random.Random(row["id"]) for row in rows])
+    rollouts = play(model, tokenizer, CHATTY, rows, rngs=[random.Random(row["id"]) for row in rows])
     return [(one.completion_ids, one.action_mask, one.turns, one.cut_off) for one in rollouts]
 
 
 def test_rollouts_out_of_step_say_what_they_say_alone(speaker):
-    rows = Chatty().rows("test", 16)
+    rows = CHATTY.rows("test", 16)
     together = played(speaker, rows)
     assert together == [played(speaker, [row])[0] for row in rows]
     answers = [len(run) for _, mask, _, _ in together for run in "".join(map(str, mask)).split("1")]
@@ -78,7 +55,7 @@ def test_rollouts_out_of_step_say_what_they_say_alone(speaker):
 @pytest.mark.parametrize("spare", [8, 24, 512])
 def test_a_cache_of_fixed_place_is_the_same_cache(speaker, spare, monkeypatch):
     """Squeezed (small spare), grown, and cut down to the rows that go on."""
-    rows = Chatty().rows("test", 16)
+    rows = CHATTY.rows("test", 16)
     expected = played(speaker, rows)
     made = []
 
@@ -158,4 +135,4 @@ def test_weights_that_are_no_numbers_are_said(speaker):
     damaged = copy.deepcopy(model)
     damaged.model.norm.weight.data.fill_(float("nan"))
     with pytest.raises(GearError, match="not a number"):
-        played((damaged, tokenizer), Chatty().rows("test", 2))
+        played((damaged, tokenizer), CHATTY.rows("test", 2))

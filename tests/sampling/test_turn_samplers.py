@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import vllm_engine
+from chatty_task import Chatty
 
 from gear_rl.chat.templates import end_tokens
 from gear_rl.engines.trl_vllm import vllm_turns
@@ -16,25 +17,9 @@ from gear_rl.sampling.continuous_batching import continuous_turns
 from gear_rl.sampling.own_turns import own_turns
 from gear_rl.sampling.play import play_with
 from gear_rl.sampling.turns import Request
-from gear_rl.tasks.base import Task, Verdict
 from gear_rl.tasks.workshop.world import GAUGE
 
-
-class Chatty(Task):
-    """Answers each turn with 1 to 12 words, so that rollouts are out of step."""
-
-    name, summary = "chatty", ""
-    max_turns, max_turn_tokens = 3, 5
-
-    def rows(self, split, count, seed=0):
-        return [{"prompt": [{"role": "user", "content": GAUGE[i]}], "hint": "", "id": str(i)} for i in range(count)]
-
-    def episode(self, row):
-        rng = random.Random(row["id"])
-        return SimpleNamespace(reply=lambda turn: " ".join(rng.choices(GAUGE, k=rng.randint(1, 12))))
-
-    def judge(self, row, completion):
-        return Verdict(0.0, False)
+CHATTY = Chatty(max_turns=3, max_turn_tokens=5, longest=12)
 
 
 @pytest.fixture
@@ -57,7 +42,7 @@ def opened(monkeypatch, workshop, model_and_tokenizer):
 
 def played(opened, name, pair, rows, **how):
     with opened(name, **how) as turns:
-        rollouts = play_with(turns, pair[0].config, pair[1], Chatty(), rows)
+        rollouts = play_with(turns, pair[0].config, pair[1], CHATTY, rows)
     return [(one.completion_ids, one.action_mask, one.turns, one.cut_off) for one in rollouts]
 
 
@@ -67,7 +52,7 @@ def test_at_a_low_temperature_all_say_the_same(opened, model_and_tokenizer, name
     """Several turns, cut off by the task's limit or by the model's context (`room`)."""
     model = model_and_tokenizer[0]
     model.config.max_position_embeddings = room
-    rows = Chatty().rows("train", 9)
+    rows = CHATTY.rows("train", 9)
     expected = played(opened, "own", model_and_tokenizer, rows, temperature=1e-5)
     assert played(opened, name, model_and_tokenizer, rows, temperature=1e-5) == expected
     turns = [len(one[2]) for one in expected]
@@ -95,7 +80,7 @@ def test_tokens_come_as_often_as_the_policy_says(opened, workshop, model_and_tok
 
 @pytest.mark.parametrize("name", ["own", "continuous_batching", "vllm"])
 def test_the_same_random_state_gives_the_same_rollouts(opened, model_and_tokenizer, name):
-    rows = Chatty().rows("train", 6)
+    rows = CHATTY.rows("train", 6)
     found = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
@@ -105,7 +90,7 @@ def test_the_same_random_state_gives_the_same_rollouts(opened, model_and_tokeniz
 
 
 def test_vllm_gives_each_rollout_random_numbers_of_its_own(opened, model_and_tokenizer):
-    rows = Chatty().rows("train", 1) * 6
+    rows = CHATTY.rows("train", 1) * 6
     rngs = [random.Random(i) for i in range(6)]
     together = played(opened, "vllm", model_and_tokenizer, rows, temperature=2.0, rngs=rngs)
     alone = played(opened, "vllm", model_and_tokenizer, rows[:1], temperature=2.0, rngs=[random.Random(0)])

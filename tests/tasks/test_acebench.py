@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+from function_schema import function
 
 from gear_rl.chat.tool_calls import ToolCall
 from gear_rl.errors import GearError
@@ -15,22 +16,15 @@ from gear_rl.tasks.tools.acebench import AceBench
 from gear_rl.tasks.tools.acebench.data import conversation
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "acebench_en"
-SHOP = {
-    "name": "Shop.order",
-    "description": "Order.",
-    "parameters": {
-        "type": "object",
-        "properties": {
-            "what": {"type": "string"},
-            "count": {"type": "integer"},
-            "fast": {"type": "boolean"},
-            "tags": {"type": "array", "items": {"type": "string"}},
-            "to": {"type": "object", "properties": {"city": {"type": "string"}, "floor": {"type": "number"}}},
-            "weight": {"type": "number"},
-        },
-        "required": ["what", "count"],
-    },
-}
+SHOP = function(
+    "Shop.order", "Order.", ["what", "count"],
+    what="string",
+    count="integer",
+    fast="boolean",
+    tags={"type": "array", "items": {"type": "string"}},
+    to={"type": "object", "properties": {"city": {"type": "string"}, "floor": {"type": "number"}}},
+    weight="number",
+)  # fmt: skip
 REFERENCE = {"what": "green tea", "count": 2, "fast": True, "tags": ["Hot", "new"], "to": {"city": "Rome", "floor": 3}}
 ENTRIES = {
     "normal_atom_bool": (SHOP, {"Shop.order": REFERENCE}),
@@ -49,9 +43,9 @@ ENTRIES = {
 def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("ace")
     (folder / "possible_answer").mkdir()
-    for category, (function, reference) in ENTRIES.items():
+    for category, (tool, reference) in ENTRIES.items():
         asked = "user: I want tea.\nsystem: How much?\nuser: Two, quickly.\n"
-        entry = {"id": f"{category}_0", "question": asked, "function": [function], "time": "It is Monday."}
+        entry = {"id": f"{category}_0", "question": asked, "function": [tool], "time": "It is Monday."}
         (folder / f"data_{category}.json").write_text(json.dumps(entry) + "\n")
         answer = {"id": entry["id"], "ground_truth": reference}
         (folder / "possible_answer" / f"data_{category}.json").write_text(json.dumps(answer) + "\n")

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import pytest
+from bad_input import mistakes
 from out_of_memory import limit_batch
 from safetensors.torch import load_file
 
@@ -158,48 +159,39 @@ def test_a_damaged_checkpoint_is_stepped_over(uninterrupted, tmp_path):
     assert not newest.exists()
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--credit", "geer"], "Did you mean 'gear'"),
-        (["--task", "workshp"], "Did you mean 'workshop'"),
-        (["--set", "credit.alfa=1"], "Did you mean 'alpha'"),
-        (["--set", "credit.alpha=-1"], "alpha=-1"),
-        (["--set", "train.generations=1"], "a group of one has no baseline"),
-        (["--set", "train.learning_rate=0"], "learning_rate"),
-        (["--set", "train.device=foo"], "device 'foo'"),
-        (["--set", "train.device=meta:x"], "device 'meta:x'"),
-        (["--set", "train.report_to=tensorbord"], "Did you mean 'tensorboard'"),
-        (["--set", "train.kl=-1"], "train.kl=-1: must be a number, at least 0"),
-        (["--set", "train.mix_steps=-1"], "train.mix_steps=-1: must be a whole number, at least 0"),
-        (["--set", "train.mix_steps=abc"], "train.mix_steps='abc'"),
-        (["--set", "train.teacher_every=0"], "train.teacher_every=0"),
-        (["--set", "train.teacher_decay=7"], "above 0 and at most 1"),
-        (["--set", "train.teacher=emma"], "Did you mean 'ema'"),
-        (["--set", "train.loss_type=vespo"], "train.loss_type"),
-        (["--set", "task.hint_errors=2"], "at least 0 and at most 1"),
-        (["--set", "trian.steps=2"], "Did you mean 'train'"),
-        (["--credit", "wrong_hint", "--set", "train.prompts=1"], "two prompts"),
-        (["--seed", "-1"], "at least 0"),
-        (["--resume", "nowhere"], "not a run folder"),
-        (["--resume", "nowhere", "--seed", "1"], "leave out --seed"),
-        (["--model", "nowhere"], "no model could be loaded"),
-        (["--config", "nowhere.toml"], "no config file"),
-    ],
-)
-def test_bad_input_is_refused_with_exit_code_2(tmp_path, words, message):
-    os.chdir(tmp_path)
-    done = gear("train", *words, cwd=tmp_path) if "--model" in words else None
-    if done is not None:
-        assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
+@mistakes("""
+    --credit geer -> Did you mean 'gear'
+    --task workshp -> Did you mean 'workshop'
+    --set credit.alfa=1 -> Did you mean 'alpha'
+    --set credit.alpha=-1 -> alpha=-1
+    --set train.generations=1 -> a group of one has no baseline
+    --set train.learning_rate=0 -> learning_rate
+    --set train.device=foo -> device 'foo'
+    --set train.device=meta:x -> device 'meta:x'
+    --set train.report_to=tensorbord -> Did you mean 'tensorboard'
+    --set train.kl=-1 -> train.kl=-1: must be a number, at least 0
+    --set train.mix_steps=-1 -> train.mix_steps=-1: must be a whole number, at least 0
+    --set train.mix_steps=abc -> train.mix_steps='abc'
+    --set train.teacher_every=0 -> train.teacher_every=0
+    --set train.teacher_decay=7 -> above 0 and at most 1
+    --set train.teacher=emma -> Did you mean 'ema'
+    --set train.loss_type=vespo -> train.loss_type
+    --set task.hint_errors=2 -> at least 0 and at most 1
+    --set trian.steps=2 -> Did you mean 'train'
+    --credit wrong_hint --set train.prompts=1 -> two prompts
+    --seed -1 -> at least 0
+    --resume nowhere -> not a run folder
+    --resume nowhere --seed 1 -> leave out --seed
+    --model nowhere -> no model could be loaded
+    --config nowhere.toml -> no config file
+""")
+def test_bad_input_is_refused_with_exit_code_2(tmp_path, monkeypatch, capsys, words, says):
+    monkeypatch.chdir(tmp_path)
+    if "--model" in words:
+        done = gear("train", *words, cwd=tmp_path)
+        assert done.returncode == 2 and says in done.stderr and "Traceback" not in done.stderr
         return
-    import contextlib
-    import io
-
-    err = io.StringIO()
-    with contextlib.redirect_stderr(err):
-        assert main(["train", *words]) == 2
-    assert message in err.getvalue()
+    assert says in complain(capsys, *words)
     assert not (tmp_path / "runs").exists(), "nothing may be left behind"
 
 

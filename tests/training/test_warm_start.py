@@ -9,6 +9,7 @@ import bfcl_sample
 import maths_sample
 import pytest
 import torch
+from bad_input import mistakes
 
 from gear_rl.chat.templates import TOOLS_IN_WORDS, Replies, tokenized_prompts
 from gear_rl.chat.tool_calls import read_turn
@@ -168,21 +169,18 @@ def test_the_embedded_model_takes_the_same_commands(task, data, tmp_path):
 
 
 # ---------------------------------------------------------------------------------------------------- bad input
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--set", "warm.epochs=0"], "warm.epochs=0"),
-        (["--set", "warm.hinted=2"], "at least 0 and at most 1"),
-        (["--set", "warm.epoch=1"], "Did you mean 'epochs'"),
-        (["--set", "wram.epochs=1"], "Did you mean 'warm'"),
-        (["--set", "warm=1"], "warm.NAME=VALUE"),
-        (["--set", "task.dta=x"], "Did you mean 'data'"),
-        (["--out", str(Path(__file__).parent)], "exists"),
-    ],
-)
-def test_bad_input_is_refused_before_a_model_is_loaded(words, message, data, capsys):
+@mistakes("""
+    --set warm.epochs=0 -> warm.epochs=0
+    --set warm.hinted=2 -> at least 0 and at most 1
+    --set warm.epoch=1 -> Did you mean 'epochs'
+    --set wram.epochs=1 -> Did you mean 'warm'
+    --set warm=1 -> warm.NAME=VALUE
+    --set task.dta=x -> Did you mean 'data'
+    --out . -> exists
+""")
+def test_bad_input_is_refused_before_a_model_is_loaded(words, says, data, capsys):
     given = ["warmstart", "--task", "gsm8k", "--data", str(data), "--model", "nowhere", "--out", "never", *words]
-    assert main(given) == 2 and message in capsys.readouterr().err
+    assert main(given) == 2 and says in capsys.readouterr().err
     assert not Path("never").exists()
 
 

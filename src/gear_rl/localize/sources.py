@@ -90,15 +90,9 @@ def played(request: Request, task: Task) -> Parts:
             )
             teachers = request.teachers(model, tokenizer, sources, default)
             scored, facts = from_task(
-                task,
-                rows,
-                model,
-                tokenizer,
-                teachers,
-                hinted=request.hinted,
-                seed=request.seed,
-                temperature=request.temperature,
-            )
+                task, rows, model, tokenizer, teachers,
+                hinted=request.hinted, seed=request.seed, temperature=request.temperature,
+            )  # fmt: skip
             yield from _as_parts(name, scored, facts)
 
     return source, unit, parts()

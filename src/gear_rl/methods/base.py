@@ -85,7 +85,8 @@ class Method:
     where there is none. "any_sibling": a successful rollout where the group has two or more and a failed one, any other where
     nobody succeeded, else nothing. None: no teacher."""
     success_at: float | None = None
-    """The reward from which a rollout is shown as successful. None: above its group's mean. What an instance says counts."""
+    """The reward from which a rollout is shown as successful. None: above its group's mean. An option
+    `success` sets it."""
     distillation: Distillation | None = None
     """A loss that the engine adds to the policy's; None for methods that only say advantages."""
     schedule: Schedule = Schedule()
@@ -121,6 +122,7 @@ class Method:
     def __init__(self, /, **options: Any) -> None:
         check_options(self.Options, options, self.name, "credit")
         self.options = self.Options(**options)
+        self.success_at = getattr(self.options, "success", self.success_at)
 
     def assign(self, rollouts: Rollouts) -> Credit:
         """Credit for each action token of `rollouts`."""

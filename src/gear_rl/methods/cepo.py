@@ -47,7 +47,6 @@ class CEPO(RLSD):
 
     def __init__(self, /, **options: object) -> None:
         super().__init__(**options)
-        self.success_at = self.options.success
         if self.options.without_wrong == "rlsd":
             self.needs = (*self.needs, "student_logprob")
 

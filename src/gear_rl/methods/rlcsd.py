@@ -58,10 +58,6 @@ class RLCSD(OnOutcome):
 
     options: Options
 
-    def __init__(self, /, **options: object) -> None:
-        super().__init__(**options)
-        self.success_at = self.options.success
-
     def assign(self, rollouts: Rollouts) -> Credit:
         o, actions = self.options, rollouts.actions
         paired = has_pair(rollouts, o.success)[:, None]  # (B, 1)

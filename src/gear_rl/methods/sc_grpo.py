@@ -50,10 +50,6 @@ class SCGRPO(OnOutcome):
 
     options: Options
 
-    def __init__(self, /, **options: object) -> None:
-        super().__init__(**options)
-        self.success_at = self.options.success
-
     def assign(self, rollouts: Rollouts) -> Credit:
         o, actions = self.options, rollouts.actions
         correct = rollouts.counted & (rollouts.rewards >= o.success)

@@ -108,7 +108,8 @@ class SDPO(DistillationAlone):
 
     def __init__(self, /, **options: object) -> None:
         super().__init__(**options)
-        self.success_at = self.options.success if self.options.success_by == "reward" else None
+        if self.options.success_by == "group_mean":
+            self.success_at = None
 
 
 class SDPG(GRPO):
