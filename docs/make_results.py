@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from gear_rl.compare.table import points, under_controls, with_interval
 from gear_rl.methods import METHODS
 
 PAGES = Path(__file__).parent / "methods"
@@ -35,10 +36,6 @@ EARLIER = {
 
 
 # The stored summaries are of `gear compare`'s first format, in which learning rates alone were tuned.
-def _points(value: float) -> str:
-    return f"{100 * value:+.1f}"
-
-
 def control_rows(summary: dict[str, Any]) -> list[tuple[str, str, str, str]]:
     """Each method that was also run under a control: name, and success (share of the headroom) as it is, with its outcomes
     shuffled, and with a wrong hint; "" where that was not run."""
@@ -49,18 +46,7 @@ def control_rows(summary: dict[str, Any]) -> list[tuple[str, str, str, str]]:
         share = row["success"].get("share_of_headroom")
         return f"{100 * row['success']['mean']:.1f}" + ("" if share is None else f" ({100 * share:.0f} %)")
 
-    by_name = {row["method"]: row for row in summary["rows"]}
-    controls = {tuple(row["control_of"]): row for row in summary["rows"] if row["control_of"]}
-    names = [name for name in by_name if any(method == name for method, _ in controls)]
-    return [
-        (n, said(by_name[n]), said(controls.get((n, "shuffled_outcomes"))), said(controls.get((n, "wrong_hint"))))
-        for n in names
-    ]
-
-
-def _with_interval(cell: dict[str, Any]) -> str:
-    low, high = (100 * x for x in cell["interval"])
-    return f"{100 * cell['mean']:.1f} ({low:.1f}–{high:.1f})"
+    return [(own["method"], said(own), said(shuffled), said(wrong)) for own, shuffled, wrong in under_controls(summary)]
 
 
 def markdown(summary: dict[str, Any]) -> str:
@@ -76,18 +62,18 @@ def markdown(summary: dict[str, Any]) -> str:
         if row["method"] == base:
             against = ["", "", ""]
         else:
-            a, b = (_points(x) for x in cell["difference_interval"])
+            a, b = (points(x) for x in cell["difference_interval"])
             share = cell.get("share_of_headroom")
             against = [
-                f"{_points(cell['difference'])} ({a}…{b})",
+                f"{points(cell['difference'])} ({a}…{b})",
                 f"{cell['p_holm']:.3f}",
                 f"{100 * share:.0f} %" if share is not None else "",
             ]
         cells = [
             row["method"],
             f"{row['learning_rate']:g}",
-            _with_interval(cell),
-            _with_interval(row["reward"]),
+            with_interval(cell),
+            with_interval(row["reward"]),
             f"{100 * row['greedy']['mean']:.1f}",
             f"{100 * row['area']['mean']:.1f}",
             *against,

@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from generated import write_or_check
+
 from gear_rl.planning.hardware import GPUS
 from gear_rl.planning.memory import GIB
 from gear_rl.planning.model_shapes import KNOWN
@@ -256,16 +258,5 @@ def page() -> str:
     return HEAD.format(example=example) + measured() + models() + growth() + FOOT
 
 
-def main() -> int:
-    fresh = page()
-    if "--check" in sys.argv:
-        stale = not PAGE.exists() or PAGE.read_text() != fresh
-        if stale:
-            print(f"{PAGE.name} is out of date: python docs/make_scaling.py", file=sys.stderr)
-        return int(stale)
-    PAGE.write_text(fresh)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(PAGE, page()))

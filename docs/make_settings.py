@@ -8,6 +8,8 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
+from generated import write_or_check
+
 from gear_rl.methods import METHODS
 from gear_rl.options import listing
 from gear_rl.tasks import TASKS, find_task
@@ -112,16 +114,5 @@ def page() -> str:
     )
 
 
-def main() -> int:
-    fresh = page()
-    if "--check" in sys.argv:
-        stale = not PAGE.exists() or PAGE.read_text() != fresh
-        if stale:
-            print(f"{PAGE.name} is out of date: python docs/make_settings.py", file=sys.stderr)
-        return int(stale)
-    PAGE.write_text(fresh)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(PAGE, page()))

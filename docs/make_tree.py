@@ -7,6 +7,8 @@ import sys
 import textwrap
 from pathlib import Path
 
+from generated import write_or_check
+
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "architecture.md"
 BEGIN, END = "<!-- tree -->\n```text\n", "```\n<!-- /tree -->"
@@ -48,12 +50,7 @@ def main() -> int:
     if not found or not closed:
         raise SystemExit(f"{PAGE.name} has no place marked <!-- tree --> … <!-- /tree -->")
     fresh = before + BEGIN + tree() + END + after
-    if "--check" in sys.argv:
-        if fresh != text:
-            print(f"the file tree in {PAGE.name} is out of date: python docs/make_tree.py", file=sys.stderr)
-        return int(fresh != text)
-    PAGE.write_text(fresh)
-    return 0
+    return write_or_check(PAGE, fresh)
 
 
 if __name__ == "__main__":

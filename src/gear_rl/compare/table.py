@@ -7,8 +7,10 @@ from typing import Any
 
 from gear_rl.compare.statistics import LEVEL
 
+Row = dict[str, Any]
 
-def _points(value: float) -> str:
+
+def points(value: float) -> str:
     return f"{100 * value:+.1f}"
 
 
@@ -62,8 +64,8 @@ def text(summary: dict[str, Any]) -> str:
         line = f"{row['method']:19s} {row['learning_rate']:<7.2g} {sampled:17s}"
         line += f" {100 * row['greedy']['mean']:6.1f} {100 * row['area']['mean']:5.1f}"
         if row["method"] != base:
-            low, high = (_points(x) for x in cell["difference_interval"])
-            line += f" {_points(cell['difference'])} ({low}…{high})"
+            low, high = (points(x) for x in cell["difference_interval"])
+            line += f" {points(cell['difference'])} ({low}…{high})"
         lines.append(line)
     lines.append("")
     for row in compared:
@@ -73,7 +75,7 @@ def text(summary: dict[str, Any]) -> str:
         collapsed = f"; {row['collapsed']} of {pairs} runs collapsed" if row["collapsed"] else ""
         lines.append(f"{row['method']:19s} {said}{of_headroom}{collapsed}")
     if summary["headroom"]:
-        lines.append(f"\nheadroom (oracle − {base}): {_points(summary['headroom']['success'])} points")
+        lines.append(f"\nheadroom (oracle − {base}): {points(summary['headroom']['success'])} points")
     lines += _controls(summary)
     lines += ["", summary["budget"] + ":", "  " + ", ".join(f"{r['method']} {setting(r)}" for r in compared)]
     first = summary["rows"][0]
@@ -115,23 +117,25 @@ def control_rows(summary: dict[str, Any]) -> list[tuple[str, str, str, str]]:
         if row is None:
             return ""
         cell = row["success"]
-        return f"{100 * cell['mean']:.1f} ({_points(cell['difference'])}{'*' if cell['p_holm'] <= LEVEL else ''})"
+        return f"{100 * cell['mean']:.1f} ({points(cell['difference'])}{'*' if cell['p_holm'] <= LEVEL else ''})"
 
-    by_name = {row["method"]: row for row in summary["rows"]}
-    controls = {tuple(row["control_of"]): row for row in summary["rows"] if row["control_of"]}
-    names = [name for name in by_name if any(method == name for method, _ in controls)]
     return [
-        (
-            n,
-            f"{100 * by_name[n]['success']['mean']:.1f}",
-            said(controls.get((n, "shuffled_outcomes"))),
-            said(controls.get((n, "wrong_hint"))),
-        )
-        for n in names
+        (own["method"], f"{100 * own['success']['mean']:.1f}", said(shuffled), said(wrong))
+        for own, shuffled, wrong in under_controls(summary)
     ]
 
 
-def _with_interval(cell: dict[str, Any]) -> str:
+def under_controls(summary: dict[str, Any]) -> list[tuple[Row, Row | None, Row | None]]:
+    """The row of each method that was also run under a control, that with its outcomes shuffled, and that with a wrong hint."""
+    controls = {tuple(row["control_of"]): row for row in summary["rows"] if row["control_of"]}
+    return [
+        (row, controls.get((row["method"], "shuffled_outcomes")), controls.get((row["method"], "wrong_hint")))
+        for row in summary["rows"]
+        if any(method == row["method"] for method, _ in controls)
+    ]
+
+
+def with_interval(cell: dict[str, Any]) -> str:
     low, high = (100 * x for x in cell["interval"])
     return f"{100 * cell['mean']:.1f} ({low:.1f}–{high:.1f})"
 
@@ -149,13 +153,13 @@ def markdown(summary: dict[str, Any]) -> str:
         if row["method"] == base:
             against = ["", "", ""]
         else:
-            a, b = (_points(x) for x in cell["difference_interval"])
-            against = [f"{_points(cell['difference'])} ({a}…{b})", f"{cell['p_holm']:.3f}", share(cell)]
+            a, b = (points(x) for x in cell["difference_interval"])
+            against = [f"{points(cell['difference'])} ({a}…{b})", f"{cell['p_holm']:.3f}", share(cell)]
         cells = [
             row["method"],
             setting(row),
-            _with_interval(cell),
-            _with_interval(row["reward"]),
+            with_interval(cell),
+            with_interval(row["reward"]),
             f"{100 * row['greedy']['mean']:.1f}",
             f"{100 * row['area']['mean']:.1f}",
             *against,
