@@ -19,9 +19,9 @@ class Outcomes:
         self.found: dict[int, dict[str, list[float]]] = defaultdict(lambda: {"reward": [], "success": []})
 
     def add(self, rollout: RecordedRollout) -> None:
-        self.found[rollout.step]["reward"].append(rollout.reward)
-        if rollout.success is not None:
-            self.found[rollout.step]["success"].append(float(rollout.success))
+        for name, value in (("reward", rollout.reward), ("success", rollout.success)):
+            if value is not None:
+                self.found[rollout.step][name].append(float(value))
 
     def metrics(self) -> list[dict[str, float]]:
         """As a run would have logged them: rollouts of step s are sampled when s steps are done, and logged in line s + 1."""
