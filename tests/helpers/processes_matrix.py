@@ -16,7 +16,7 @@ from gear_rl.methods import METHODS, method
 from gear_rl.scoring.teacher import KINDS
 
 AT_ONCE = 12
-EVERY_TEACHER = ("gear", "rlsd", "opsd", "sdpo", "sdpg")
+EVERY_TEACHER = ("gear", "checked_hints", "rlsd", "opsd", "sdpo", "sdpg")
 """Methods that run with every kind of teacher; the others with one kind after the other."""
 
 

@@ -151,6 +151,40 @@ def test_long_logs_are_averaged_not_cut():
     assert shown["values"]["reward"][0] == 5.5 and shown["values"]["odd"][0] == 1.0
 
 
+def test_a_record_alone_gives_curves_of_its_outcomes(record, tmp_path):
+    """verl's trainer writes a record and no run folder."""
+    shown = summary(collect([open_source(record)], most_rollouts=13))["runs"][0]
+    rollouts = read_record(record).rollouts
+    steps = sorted({rollout.step for rollout in rollouts})
+    assert shown["curves"]["steps"] == [step + 1 for step in steps]
+    for name in ("reward", "success"):
+        means = [np.mean([float(getattr(r, name)) for r in rollouts if r.step == step]) for step in steps]
+        assert shown["curves"]["values"][name] == pytest.approx(means)
+    assert any("a record alone has no other metrics" in note for note in shown["notes"])
+    header, *lines = record.read_text().splitlines(keepends=True)
+    reassigned = tmp_path / "reassigned.jsonl"
+    reassigned.write_text(json.dumps({**json.loads(header), "trained_with": {"method": "grpo"}}) + "\n" + "".join(lines))
+    one_step = tmp_path / "one_step.jsonl"
+    one_step.write_text(header + "".join(line for line in lines if json.loads(line)["step"] == steps[0]))
+    for path in (reassigned, one_step):
+        shown = summary(collect([open_source(path)]))["runs"][0]
+        assert not shown["curves"]["steps"] and any("No training curves" in note for note in shown["notes"])
+
+
+def test_rollouts_that_were_not_scored_are_neither_winners_nor_in_the_mean(tmp_path):
+    record = write_transcripts(tmp_path / "r.jsonl", steps=2, groups=1)
+    header, *lines = record.read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    rows[0]["reward"] = None
+    record.write_text("\n".join([header, *map(json.dumps, rows)]) + "\n")
+    shown = summary(collect([open_source(record)]))
+    assert shown["runs"][0]["curves"]["values"]["reward"][0] == pytest.approx(
+        np.mean([row["reward"] for row in rows[1:4]]), abs=1e-6
+    )
+    sides = [perhaps[0]["side"] for perhaps in shown["groups"][0]["rollouts"]]
+    assert sides[0] == 0 and sides[1] == (-1 if any(row["reward"] for row in rows[1:4]) else 0)
+
+
 def test_alarms_are_told_apart_by_the_rules_that_raised_them():
     calm = {"guards/leak": 0.0, "guards/entropy": 1.0, "guards/length": 30.0, "guards/focus": 0.9, "guards/alarm": 0.0}
     metrics = [{"step": s, **calm} for s in range(1, 21)]

@@ -97,9 +97,9 @@ def trl_script(model: str, folder: Path) -> None:
     for step, (scored, batch) in enumerate(zip(seen, batches, strict=True)):
         mask = scored.rollouts.action_mask
         student, sampler = scored.rollouts.signals["student_logprob"], batch["sampling_per_token_logps"]
-        check(
-            f"step {step}: the student is TRL's reading", torch.equal(student[mask], batch["old_per_token_logps"][mask])
-        )
+        # gear reads the student beside its teacher, in another pass than TRL's: the same model, summed in another order.
+        other = float((student - batch["old_per_token_logps"])[mask].abs().max())
+        check(f"step {step}: the student is TRL's reading", other < 1e-5, f"max {other:.1e}")
         apart = (student - sampler)[mask].abs()
         check(
             f"step {step}: vLLM differs by its rounding", 0 < float(apart.max()) < 0.2, f"max {float(apart.max()):.4f}"

@@ -16,7 +16,7 @@ from gear_rl.errors import GearError
 from gear_rl.records.record import RecordedRollout
 from gear_rl.report import packing
 from gear_rl.report.comparable import Key, SameProblems, refuse_different_tasks
-from gear_rl.report.curves import alarms, curves
+from gear_rl.report.curves import Outcomes, alarms, curves
 from gear_rl.report.scales import Scale
 from gear_rl.report.shares import Shares
 from gear_rl.report.sources import Source, name_runs
@@ -49,6 +49,7 @@ class Run:
 
     source: Source
     shares: Shares = field(default_factory=Shares)
+    outcomes: Outcomes = field(default_factory=Outcomes)
     rollouts: int = 0
     tokens: int = 0
     steps: set[int] = field(default_factory=set)
@@ -65,6 +66,7 @@ class Run:
         self.tokens += len(rollout.token_ids)
         self.steps.add(rollout.step)
         self.shares.add(rollout)
+        self.outcomes.add(rollout)
         self.has_hints |= rollout.hinted_prompt is not None
         for name in rollout.signals:
             self.having[name] = self.having.get(name, 0) + 1
@@ -190,10 +192,15 @@ def describe_run(run: Run, texts: list[str]) -> dict[str, Any]:
     """A run as the page's index and the JSON summary hold it; `texts`: the tokens whose share is asked for."""
     shown = sum(map(len, run.groups.values()))
     source, header = run.source, run.source.header
-    notes = list(source.notes)
+    notes, metrics, trained = list(source.notes), source.metrics, header.get("trained_with")
+    if source.config is None and not trained and len(run.steps) > 1:  # a record alone, of a training
+        metrics = run.outcomes.metrics()
+        notes.append("The curves are of the recorded rollouts: a record alone has no other metrics and no evaluation.")
+    elif source.config is None:
+        why = "credit was reassigned to rollouts recorded earlier" if trained else "a record of one step has none"
+        notes.append(f"No training curves and no evaluation: {why}.")
     if shown < run.rollouts:
         notes.append(f"The page holds {shown} of {run.rollouts} rollouts: whole groups, spread evenly over training.")
-    trained = header.get("trained_with")
     return {
         "name": source.name,
         "method": source.method,
@@ -210,8 +217,8 @@ def describe_run(run: Run, texts: list[str]) -> dict[str, Any]:
         "notes": notes,
         "gaps": run.spaces[1] < 0.02 * run.spaces[0],  # a tokenizer of whole words: the page puts gaps between them
         "evaluation": source.evaluation,
-        "curves": curves(source.metrics),
-        "alarms": alarms(source.metrics),
+        "curves": curves(metrics),
+        "alarms": alarms(metrics),
         "shares": run.shares.result(texts),
     }
 

@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
+from gear_rl.records.record import RecordedRollout
 from gear_rl.scoring.guards import ALARMS, FIRST_STEPS
 
 MOST_POINTS = 500
 """Per curve: more than a small plot has pixels."""
+
+
+class Outcomes:
+    """Reward and true success of each recorded step: what a record alone tells about training."""
+
+    def __init__(self) -> None:
+        self.found: dict[int, dict[str, list[float]]] = defaultdict(lambda: {"reward": [], "success": []})
+
+    def add(self, rollout: RecordedRollout) -> None:
+        for name, value in (("reward", rollout.reward), ("success", rollout.success)):
+            if value is not None:
+                self.found[rollout.step][name].append(float(value))
+
+    def metrics(self) -> list[dict[str, float]]:
+        """As a run would have logged them: rollouts of step s are sampled when s steps are done, and logged in line s + 1."""
+        means = {step: {k: sum(v) / len(v) for k, v in values.items() if v} for step, values in self.found.items()}
+        return [{"step": step + 1, **means[step]} for step in sorted(means)]
 
 
 def curves(metrics: list[dict[str, float]]) -> dict[str, Any]:

@@ -109,8 +109,9 @@ def _aligned(entries_of_run: list[list[Entry]], blobs: Blobs | None) -> list[lis
 
 def _facts(entry: Entry, group: list[Entry], blobs: Blobs | None) -> dict[str, Any]:
     """What the page knows of a rollout. Its side: +1 a winner, −1 a loser, 0 neither, against the group's mean reward."""
-    mean = sum(e.facts["reward"] for e in group) / len(group)
-    margin = entry.facts["reward"] - mean
+    scored = [e.facts["reward"] for e in group if e.facts["reward"] is not None]
+    mean = sum(scored) / max(1, len(scored))
+    margin = 0.0 if entry.facts["reward"] is None else entry.facts["reward"] - mean
     side = 0 if abs(margin) <= 1e-6 * max(1.0, abs(mean)) else 1 if margin > 0 else -1
     facts = {**entry.facts, "side": side}
     if blobs is not None:

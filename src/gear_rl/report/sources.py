@@ -56,11 +56,7 @@ def open_source(path: Path) -> Source:
         raise GearError(f"there is no run or record {path}.")
     if not path.is_dir():
         header, _ = open_record(path)
-        source = Source(path, path, header)
-        trained = header.get("trained_with")
-        why = "credit was reassigned to rollouts recorded earlier" if trained else "a record alone has none"
-        source.notes.append(f"No training curves and no evaluation: {why}.")
-        return source
+        return Source(path, path, header)
     folder, config = RunFolder.open(path)
     if not folder.rollouts.exists():
         raise GearError(f"{path} has no rollouts.jsonl: nothing was recorded yet, so there is no credit to show.")

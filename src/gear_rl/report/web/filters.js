@@ -61,10 +61,10 @@ function filterPanel() {
     el("select", { id: `filter-${name}`, "aria-label": label, onchange: (e) => change(name, e.target.value) },
       options.map(([value, words]) => el("option", { value }, words)));
   const facts = index.groups.flatMap((g) => g.rollouts.map(anyFacts));
-  const rewards = facts.map((f) => f.reward);
+  const rewards = facts.map((f) => f.reward).filter((reward) => reward !== null);
   const knowsSuccess = facts.some((f) => f.success !== null);
   const anyAlarm = index.groups.some((g) => g.alarm);
-  const bound = (values, pick) => short(values.reduce((a, b) => pick(a, b)));
+  const bound = (values, pick) => (values.length ? short(values.reduce((a, b) => pick(a, b))) : "");
   const search = el("input", { type: "search", class: "search", id: "filter-text", placeholder: "search prompts and rollouts  /",
     "aria-label": "Search prompts and rollouts", oninput: (e) => change("text", e.target.value.trim(), 250) });
   const panel = el("div", { class: "filters" },
@@ -93,8 +93,8 @@ function filterPanel() {
 }
 
 const spread = (group) => {
-  const rewards = group.rollouts.map((perRun) => anyFacts(perRun).reward);
-  return Math.max(...rewards) - Math.min(...rewards);
+  const rewards = group.rollouts.map((perRun) => anyFacts(perRun).reward).filter((reward) => reward !== null);
+  return rewards.length ? Math.max(...rewards) - Math.min(...rewards) : 0;
 };
 const greatest = (name) => (group) => Math.max(...group.rollouts.flat().map((facts) => facts?.[name] ?? 0));
 const ORDERS = [
