@@ -27,20 +27,22 @@ _LOG2E = math.log2(math.e)
 
 @dataclass(frozen=True)
 class Tiles:
-    """Launch shape. Fixed per device and never tuned at run time: a timing must not decide the last bits of a result."""
+    """Launch shape. Fixed per device and never tuned at run time: a timing must not decide the last bits of a result.
 
+    A tile is `rows` tokens by `columns` vocabulary entries, `depth` at a time. One program has `per_split` tiles of the
+    vocabulary, whatever N, so a token's bits do not depend on its batch; `group` token blocks walk through it side by side.
+    `hopper`: `kernels_hopper` instead of `kernels`, whose tiles are 192 × 128 × 64, its warps and stages its own.
+    """
+
+    hopper: bool = False
+    tma: bool = True
     rows: int = 128
     columns: int = 128
     depth: int = 64
     warps: int = 8
     stages: int = 4
     per_split: int = 12
-    """vocabulary tiles of one program. Fixed whatever N, so a token's bits do not depend on its batch"""
     group: int = 16
-    """token blocks that walk through the vocabulary side by side"""
-    tma: bool = True
-    hopper: bool = False
-    """`kernels_hopper` instead of `kernels`: its tiles are 192 × 128 × 64, its warps and stages its own"""
 
 
 def why_not(problem: Problem) -> str | None:
