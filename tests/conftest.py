@@ -14,6 +14,14 @@ import torch
 torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True)
+def no_process_group_is_left_behind():
+    """TRL's vLLM code names a process group in the environment; a later test's subprocess would join it, on the same port."""
+    yield
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        os.environ.pop(name, None)
+
+
 @pytest.fixture
 def workshop():
     from gear_rl.tasks import make_task

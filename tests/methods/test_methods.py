@@ -37,8 +37,9 @@ def random_rollouts(B: int = 12, T: int = 60, seed: int = 0, group_size: int = 4
 
 def test_the_methods_of_the_first_release():
     assert list(METHODS) == [
-        "grpo", "dr_grpo", "gear", "token", "segment_only", "random_segments", "fixed_segments", "turn_segments",
-        "shuffled", "low_probability", "wrong_hint", "shuffled_outcomes", "opd", "oracle", *PEER_DEFAULTS]  # fmt: skip
+        "grpo", "dr_grpo", "gear", "checked_hints", "token", "segment_only", "random_segments", "fixed_segments",
+        "turn_segments", "shuffled", "low_probability", "wrong_hint", "shuffled_outcomes", "opd", "oracle",
+        *PEER_DEFAULTS]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "guess"), [("gaer", "gear"), ("drgrpo", "dr_grpo"), ("shufled", "shuffled")])

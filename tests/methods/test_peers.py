@@ -65,7 +65,7 @@ def test_losses_say_what_the_engine_has_to_add():
     expected = Distillation("reverse_kl", 0.001, token_cap=20.0, temper_teacher=False, reference_coefficient=0.001)
     assert method("sdpg").distillation == expected and expected.reference == "squared"
     assert method("sdpg", reference_mode="fkl").distillation.reference == "ratio"
-    assert [name for name in METHODS if method(name).distillation] == ["opsd", "sdpo", "sdpg"]
+    assert [name for name in METHODS if method(name).distillation] == ["checked_hints", "opsd", "sdpo", "sdpg"]
 
 
 def test_schedules_are_those_of_the_sources():
