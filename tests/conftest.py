@@ -16,10 +16,18 @@ torch.set_num_threads(1)
 
 @pytest.fixture(autouse=True)
 def no_process_group_is_left_behind():
-    """TRL's vLLM code names a process group in the environment; a later test's subprocess would join it, on the same port."""
+    """TRL's vLLM code names a process group in the environment. Later trainers would join it, and so would a later test's
+    subprocess, on the same port."""
     yield
-    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
-        os.environ.pop(name, None)
+    named = [name for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if name in os.environ]
+    for name in named:
+        del os.environ[name]
+    if named and torch.distributed.is_initialized():
+        from accelerate.state import AcceleratorState, PartialState
+
+        torch.distributed.destroy_process_group()
+        AcceleratorState._reset_state()
+        PartialState._reset_state()
 
 
 @pytest.fixture
