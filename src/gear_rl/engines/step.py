@@ -134,7 +134,7 @@ class CreditStep:
             channels={name: ranks.rows(values) for name, values in channels.items()},
             trained=whole.trained,
         )
-        if self.method.hint is not None and (trust := trust_of(rollouts)) is not None:
+        if self.method.hint is not None and (trust := trust_of(self.method.view(rollouts))) is not None:
             self.trust.add(trust)
             rollouts = replace(rollouts, hint_trust=self.trust.at_least)
         credit = self.current_method(step).assign(rollouts)

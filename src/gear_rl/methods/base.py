@@ -124,6 +124,11 @@ class Method:
         self.options = self.Options(**options)
         self.success_at = getattr(self.options, "success", self.success_at)
 
+    def view(self, rollouts: Rollouts) -> Rollouts:
+        """The batch as the method sees it: a control may have changed it. What an engine remembers for a method over batches
+        (`Rollouts.hint_trust`) is measured on this, so that it knows no more than the method."""
+        return rollouts
+
     def assign(self, rollouts: Rollouts) -> Credit:
         """Credit for each action token of `rollouts`."""
         raise NotImplementedError

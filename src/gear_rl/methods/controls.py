@@ -66,11 +66,14 @@ def _sibling_hint(method: type[Method]) -> _Control:
 
 
 def _shuffled_outcomes(method: type[Method]) -> _Control:
+    def view(self: Method, rollouts: Rollouts) -> Rollouts:
+        return with_shuffled_outcomes(rollouts, _SEED)
+
     def assign(self: Method, rollouts: Rollouts) -> Credit:
-        return method.assign(self, with_shuffled_outcomes(rollouts, _SEED))
+        return method.assign(self, view(self, rollouts))
 
     refusal = None if method.reads_outcomes else f"{method.name}'s advantages do not depend on outcomes."
-    return refusal, f"{method.name} with the outcomes of each group in random order.", {"assign": assign}
+    return refusal, f"{method.name} with the outcomes of each group in random order.", {"view": view, "assign": assign}
 
 
 def _scaled_grpo(method: type[Method]) -> _Control:
