@@ -16,17 +16,17 @@ HINTS: dict[str, dict[str, Any]] = {
     **{f"faulty_key_{share}": {"hint_errors": share / 100, "hint_error_kind": "bias"} for share in (15, 30)},
     "another_problem": {"hint_form": "other"},
 }
-READERS = ("gear", "rlsd", "opsd")
-"""Methods whose teacher reads the hint, one of each kind: credit, reweighted credit, distillation."""
+READERS = ("gear", "rlsd", "opsd", "checked_hints")
+"""Methods whose teacher reads the hint, one of each kind: credit, reweighted credit, distillation, both as far as trusted."""
 
 
 @dataclass(frozen=True)
 class Budget:
     seeds: int = 12
     worlds: tuple[int, ...] = (1, 2, 3)
-    tuning_worlds: tuple[int, ...] = (4, 5)
-    tuning_runs: int = 24
-    learning_rates: tuple[float, ...] = (1.5e-4, 1.2e-3)
+    tuning_worlds: tuple[int, ...] = (4,)
+    tuning_runs: int = 12
+    learning_rates: tuple[float, ...] = (6e-4, 1.2e-3, 2.4e-3)
     train: tuple[tuple[str, Any], ...] = ()
 
     def plan(self, methods: list[str], task: dict | None = None, credit: dict | None = None, **train: Any) -> Plan:
@@ -45,7 +45,7 @@ Columns = dict[str, Plan]
 
 def headline(b: Budget) -> Columns:
     """Perfect hints: GEAR, its parts, and peers."""
-    return {"perfect": b.plan(["grpo", "gear", "token", "random_segments", "rlsd", "opsd", "oracle"])}
+    return {"perfect": b.plan(["grpo", "gear", "token", "random_segments", "rlsd", "opsd", "checked_hints", "oracle"])}
 
 
 def directions(b: Budget) -> Columns:
@@ -56,8 +56,9 @@ def directions(b: Budget) -> Columns:
 
 def hint_forms(b: Budget) -> Columns:
     """What the hint says, and how often it is wrong. A sibling that won is a hint of the group's own."""
-    columns = {name: b.plan(["grpo", *READERS, "oracle"], task=dict(options)) for name, options in HINTS.items()}
-    return columns | {"sibling": b.plan(["grpo", *(f"{name}+sibling_hint" for name in READERS), "oracle"])}
+    few = replace(b, seeds=min(b.seeds, 3), worlds=b.worlds[:2])
+    columns = {name: few.plan(["grpo", *READERS, "oracle"], task=dict(options)) for name, options in HINTS.items()}
+    return columns | {"sibling": few.plan(["grpo", *(f"{name}+sibling_hint" for name in READERS), "oracle"])}
 
 
 def controls(b: Budget) -> Columns:
@@ -84,7 +85,7 @@ def hidden_facts(b: Budget) -> Columns:
 
 def every_method(b: Budget) -> Columns:
     """All methods with perfect hints; fewer runs of each."""
-    few = replace(b, seeds=min(b.seeds, 6), worlds=b.worlds[:1], tuning_worlds=b.tuning_worlds[:1], tuning_runs=12)
+    few = replace(b, seeds=min(b.seeds, 6), worlds=b.worlds[:1])
     return {"perfect": few.plan([name for name in METHODS if name not in ("wrong_hint", "shuffled_outcomes")])}
 
 

@@ -33,6 +33,7 @@ ARMS: dict[str, tuple[str, dict[str, Any]]] = {
     "turn_segments": ("turn_segments", {}),
     "rlsd": ("rlsd", {}),
     "opsd": ("opsd", {}),
+    "checked_hints": ("checked_hints", {}),
     "oracle": ("oracle", {}),
 }
 """Name → method and its options."""

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from gear_rl.training.run_folder import RunFolder
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
@@ -43,8 +45,8 @@ def test_runs_without_a_hint_are_made_once_for_all_hints(evidence, tmp_path):
     assert keys["perfect"]["gear"] != keys["noise_30"]["gear"]
     first = jobs["perfect"][0]
     run = tmp_path / "hint_forms" / "perfect" / "runs" / first.name
-    run.mkdir(parents=True)
-    (run / "config.json").write_text(json.dumps(columns["perfect"].config(first).as_dict()))
+    run.parent.mkdir(parents=True)
+    RunFolder.create(run, columns["perfect"].config(first).as_dict())
     (run / "evaluation.json").write_text('{"before": {}, "after": {}}')
     others = tmp_path / "hint_forms" / "noise_30" / "runs"
     evidence.reuse(columns["noise_30"], jobs["noise_30"], others, tmp_path)

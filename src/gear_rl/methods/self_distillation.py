@@ -53,7 +53,7 @@ class OPSD(DistillationAlone):
     standing = "official code, in two states"
     hint: Hint = "own"
     schedule = Schedule(teacher="base")
-    strength = grid(coefficient=(0.25, 0.5, 1.0, 2.0))
+    strength = (*grid(coefficient=(1.0, 10.0)), *grid(beta=(0.5,), entry_clip=(0.0,), coefficient=(1.0, 10.0)))
 
     class Options(Method.Options):
         beta: float = option(0.0, at_least=0.0, at_most=1.0)
@@ -85,7 +85,7 @@ class SDPO(DistillationAlone):
     standing = "official code"
     hint: Hint = "sibling_or_feedback"
     schedule = Schedule(teacher="ema", teacher_decay=0.05)
-    strength = grid(coefficient=(0.25, 0.5, 1.0, 2.0))
+    strength = grid(coefficient=(0.3, 1.0, 3.0, 10.0))
 
     class Options(Method.Options):
         beta: float = option(0.5, at_least=0.0, at_most=1.0)
