@@ -6,7 +6,6 @@ import json
 import multiprocessing
 import os
 import re
-import signal
 import subprocess
 import sys
 import threading
@@ -62,8 +61,13 @@ def test_killed_halfway_and_resumed_to_the_same_table(tmp_path):
     )
     while not list(killed.glob("runs/*/checkpoints/*/complete.json")) and process.poll() is None:
         time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGKILL)  # the parent and its workers at once
+    process.kill()  # the parent alone: its workers must not go on in folders that the next command opens
     process.wait()
+    until = time.time() + 20
+    with pytest.raises(ProcessLookupError):
+        while time.time() < until:
+            os.killpg(process.pid, 0)
+            time.sleep(0.1)
     assert not (killed / "summary.json").exists()
     done = subprocess.run([*GEAR, "--resume", str(killed)], capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr

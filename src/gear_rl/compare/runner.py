@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import math
 import multiprocessing
+import multiprocessing.connection
 import multiprocessing.context
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -28,7 +29,6 @@ MARGIN = 1.2
 
 
 Work = tuple[Plan, Job, Path, float, float]
-_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 
 def run_job(work: Work) -> tuple[Job, str | None]:
@@ -96,8 +96,16 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
 
 def _begin_worker() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """However this process's parent ends. (The kernel's signal at a parent's death would be about the fork server, which
+    lives as long as its workers.)"""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    multiprocessing.connection.wait([parent.sentinel])
+    os._exit(1)
 
 
 def _results(pool: ProcessPoolExecutor, work: list[Work], folder: Path) -> Iterator[tuple[Job, str | None]]:
