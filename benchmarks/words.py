@@ -4,7 +4,7 @@ goes wrong, and which credit method learns most.
     python benchmarks/words.py gate   --model WARM                                     exit code 1 where it is not as designed
     python benchmarks/words.py curves --model WARM --out curves.json --svg curves.svg
     python benchmarks/words.py train  --model WARM --folder runs/words --minutes 9 --processes 3 --out words.json
-    python benchmarks/words.py table  words.json
+    python benchmarks/words.py table  words.json --svg words.svg
 
 `train` may be called again with the same folder: finished runs are kept, the others start over. docs/workshop_words.md has
 the whole recipe.
@@ -80,7 +80,10 @@ def train(args: argparse.Namespace) -> int:
 
 
 def table(args: argparse.Namespace) -> int:
-    print(words_runs.table(json.loads(args.results.read_text())))
+    results = json.loads(args.results.read_text())
+    print(words_runs.table(results))
+    if args.svg:
+        args.svg.write_text(words_picture.training(results, args.hint, args.learning_rate))
     return 0
 
 
@@ -109,12 +112,16 @@ def main() -> int:
     one.add_argument("--arms", nargs="+", default=list(words_runs.ARMS), choices=words_runs.ARMS)
     one.add_argument("--hints", nargs="+", default=["calls"], choices=words_runs.HINTS)
     one.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
-    one.add_argument("--learning-rates", nargs="+", type=float, default=[1e-4])
+    one.add_argument("--learning-rates", nargs="+", type=float, default=[3e-5])
     one.add_argument("--processes", type=int, default=3, help="that share the device")
     one.add_argument("--minutes", type=float, default=9.0, help="no run starts that would not end in time")
     one.add_argument("--folder", type=Path, required=True, help="a file per finished run")
     one.add_argument("--out", type=Path, required=True)
-    command(table, None).add_argument("results", type=Path)
+    one = command(table, None)
+    one.add_argument("results", type=Path)
+    one.add_argument("--svg", type=Path, help="true success over training")
+    one.add_argument("--hint", default="calls", choices=words_runs.HINTS)
+    one.add_argument("--learning-rate", type=float, default=3e-5)
     args = parser.parse_args()
     return args.run(args)
 

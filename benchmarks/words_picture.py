@@ -1,7 +1,9 @@
-"""The picture of `words.py curves`: divergence and gap around the first wrong token, and divergence by kind of token."""
+"""The picture of `words.py curves`: divergence and gap around the first wrong token, and divergence by kind of token.
+And that of `words.py table`: true success over training."""
 
 from __future__ import annotations
 
+from statistics import mean
 from typing import Any
 
 from words_curves import AFTER, BEFORE
@@ -9,6 +11,11 @@ from words_curves import AFTER, BEFORE
 COLOURS = {"all": "#111", "thought": "#1d4ed8", "tool": "#c2410c", "argument": "#15803d"}
 LABELS = {"wrong": "#c2410c", "right": "#1d4ed8", "neither": "#9ca3af"}
 WIDTH, LEFT, PANEL, BOTTOM = 780, 50, 320, 260
+ARMS = (
+    "#1d4ed8", "#c2410c", "#15803d", "#7c3aed", "#0891b2", "#111", "#be185d", "#a16207", "#4b5563", "#65a30d", "#b91c1c",
+)  # fmt: skip
+SMOOTH = 5
+"""Steps on either side that a point of a training curve is the mean of."""
 
 
 def picture(result: dict[str, Any]) -> str:
@@ -23,7 +30,7 @@ def picture(result: dict[str, Any]) -> str:
     ]
     for i, (name, around) in enumerate(result["around_first_wrong"].items()):
         text = f"{'any' if name == 'all' else name}, {around['rollouts']} rollouts"
-        parts.append(f'<text x="{LEFT + 170 * i}" y="{BOTTOM + 38}" fill="{COLOURS[name]}">first wrong: {text}</text>')
+        parts.append(f'<text x="{LEFT + 185 * i}" y="{BOTTOM + 38}" fill="{COLOURS[name]}">first wrong: {text}</text>')
     parts.append(f'<text x="{LEFT}" y="{BOTTOM + 66}" font-size="13">mean KL by kind of token and label, nats</text>')
     return "\n".join([*parts, *bars, "</svg>", ""])
 
@@ -75,3 +82,38 @@ def _bars(result: dict[str, Any], y0: float) -> list[str]:
             f'<text x="{LEFT + 122 + width:.1f}" y="{y + 9}" font-size="10" fill="#555">{d["mean"]:.3g} (n {d["n"]})</text>'
         )
     return parts
+
+
+def training(results: dict[str, Any], hint: str, rate: float) -> str:
+    """True success of the sampled rollouts by step: a line for each arm, the mean over its seeds, smoothed."""
+    runs: dict[str, list[list[float]]] = {}
+    for run in results["runs"]:
+        if run["hint"] in (hint, "calls" if run["arm"] in ("grpo", "oracle") else hint) and run["learning_rate"] == rate:
+            runs.setdefault(run["arm"], []).append(run["curves"]["success"])
+    wide, top, bottom = 560, 30, 330
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {bottom + 40}" font-family="sans-serif" font-size="12">',
+        f'<rect width="{WIDTH}" height="{bottom + 40}" fill="#fff"/>',
+        f'<text x="{LEFT}" y="18" font-size="13">true success of sampled rollouts, %, by step</text>',
+    ]
+    for share in range(0, 101, 20):
+        y = bottom - (bottom - top) * share / 100
+        parts.append(f'<line x1="{LEFT}" x2="{LEFT + wide}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>')
+        parts.append(f'<text x="{LEFT - 4}" y="{y + 4:.1f}" text-anchor="end" fill="#555">{share}</text>')
+    lines = {arm: _smoothed([mean(values) for values in zip(*curves, strict=True)]) for arm, curves in runs.items()}
+    steps = max(len(line) for line in lines.values())
+    for step in range(0, steps + 1, 10):
+        x = LEFT + wide * step / steps
+        parts.append(f'<text x="{x:.1f}" y="{bottom + 18}" text-anchor="middle" fill="#555">{step}</text>')
+    label = bottom + 16.0
+    for colour, (arm, line) in zip(ARMS, sorted(lines.items(), key=lambda item: item[1][-1]), strict=False):
+        points = [(LEFT + wide * (i + 1) / steps, bottom - (bottom - top) * value) for i, value in enumerate(line)]
+        text = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+        label = min(label - 15, points[-1][1] + 4)  # from the lowest up, so that labels do not overlap
+        parts.append(f'<polyline points="{text}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        parts.append(f'<text x="{LEFT + wide + 8}" y="{label:.1f}" fill="{colour}">{arm} ({len(runs[arm])} seeds)</text>')
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def _smoothed(values: list[float]) -> list[float]:
+    return [mean(values[max(0, i - SMOOTH) : i + SMOOTH + 1]) for i in range(len(values))]

@@ -96,10 +96,10 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
 
 def _begin_worker() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """However this process's parent ends. (The kernel's signal at a parent's death would be about the fork server, which
     lives as long as its workers.)"""
     parent = multiprocessing.parent_process()
