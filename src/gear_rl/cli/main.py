@@ -21,6 +21,7 @@ COMMANDS = {
     "eval": "score a model on a task, sampled and greedy, with intervals",
     "credit": "assign credit to saved rollouts with any method",
     "compare": "methods × seeds on one task: paired intervals, controls, headroom",
+    "audition": "before training: what task, model and hint offer to each method",
     "localize": "how well each signal and method finds the first wrong step",
     "report": "one self-contained HTML page: where the credit went",
     "tasks": "what tasks there are, their splits and options",

@@ -22,7 +22,7 @@ from gear_rl.sampling.own_turns import OwnTurns
 from gear_rl.sampling.turns import Request, Turn, TurnSampler
 from gear_rl.tasks.base import Episode, Row, Task, Transcript, Verdict, tools_of, verdicts
 
-__all__ = ["Played", "Replies", "judge_all", "play", "play_with", "tokenized_prompts", "transcripts"]
+__all__ = ["Played", "Replies", "judge_all", "play", "play_on", "play_with", "tokenized_prompts", "transcripts"]
 
 
 @dataclass
@@ -40,6 +40,8 @@ class Played:
     episode: Episode | None = None
     logprobs: list[float] | None = None
     """The sampler's own log-probabilities of `completion_ids`, 0 for the environment's; None where it gives none."""
+    begun: list[int] = field(default_factory=list)
+    """The first tokens of a turn that is still to be sampled to its end, also in `completion_ids` (`sampling.rewind`)."""
 
     @property
     def ids(self) -> list[int]:
@@ -111,13 +113,21 @@ def play_with(
             name = row.get("id", "a row")
             raise GearError(f"{name}: its prompt of {len(ids)} tokens does not fit the model's context of {context}.")
     played = [Played(ids, episode=task.episode(row)) for ids, row in zip(opening, rows, strict=True)]
+    play_on(sampler, context, tokenizer, task, played, replies)
+    return played
+
+
+def play_on(
+    sampler: TurnSampler, context: int, tokenizer: Any, task: Task, played: list[Played], replies: Replies
+) -> None:
+    """Play rollouts, in each of which it is the policy's turn, to their ends. `context`: how many tokens the model reads."""
 
     def submit(rollouts: Sequence[int]) -> None:
-        requests = [(i, played[i].ids) for i in rollouts]
-        sampler.submit([Request(i, ids, min(task.max_turn_tokens, context - len(ids))) for i, ids in requests])
+        requests = [(i, played[i].ids, task.max_turn_tokens - len(played[i].begun)) for i in rollouts]
+        sampler.submit([Request(i, ids, min(most, context - len(ids))) for i, ids, most in requests])
 
-    submit(range(len(rows)))
-    running = len(rows)
+    submit(range(len(played)))
+    running = len(played)
     with ThreadPoolExecutor(task.concurrent_replies) as threads:
         while running:
             finished = sampler.finished()
@@ -138,14 +148,15 @@ def play_with(
             running -= len(asking) - len(going_on)
             if going_on:
                 submit(going_on)
-    return played
 
 
 def _append(played: Played, turn: Turn, tokenizer: Any) -> None:
     """The policy's turn, cut off or not. The judge sees a turn that was cut off without its end."""
     played.completion_ids += turn.tokens
     played.action_mask += [1] * len(turn.tokens)
-    played.turns.append(tokenizer.decode(turn.tokens[:-1] if turn.ended else turn.tokens))
+    whole = played.begun + turn.tokens
+    played.turns.append(tokenizer.decode(whole[:-1] if turn.ended else whole))
+    played.begun = []
     played.cut_off = not turn.ended
     if turn.logprobs is not None:
         played.logprobs = (played.logprobs or []) + turn.logprobs

@@ -1,0 +1,62 @@
+"""What the figures of an audition recommend, in words. The thresholds are ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+MUCH_BETTER = 0.2
+"""Reward that the hint adds, in shares of what is missing, from which imitation has something to give."""
+
+
+def advice(found: dict[str, Any]) -> list[str]:
+    """A few sentences, the most important first."""
+    outcome, hint, rows = found["outcome"], found["hint"], found["methods"]
+    said = []
+    if outcome["mixed_groups"] < 0.2:
+        said.append(
+            f"Only {_percent(outcome['mixed_groups'])} of the groups have different rewards: most rollouts teach nothing, "
+            "whatever the method. Easier or harder prompts, or larger groups, would help more than credit."
+        )
+    if hint is not None:
+        said.append(_about_hint(outcome, hint))
+    ahead = [row for row in rows if row["method"] != "grpo" and row["over_interval"][0] > 0]
+    trusted = hint is not None and hint["trust_interval"][0] > 0
+    if not ahead:
+        best = next((row for row in rows if row["method"] != "grpo"), None)
+        close = "" if best is None else f" (the best, {best['method']}: {_signed(best)})"
+        said.append(
+            f"No method's credit agrees clearly better with the measured advantages than GRPO's{close}. Plain GRPO may be "
+            f"enough here; {outcome['measured_turns']} measured turns cannot show small differences."
+        )
+    else:
+        names = ", ".join(f"{row['method']} ({_signed(row)})" for row in ahead[:3])
+        said.append(f"Credit that agrees better with the measured advantages than GRPO's: {names}.")
+    if hint is not None and not trusted:
+        said.append("Prefer methods that read no hint.")
+    return said
+
+
+def _about_hint(outcome: dict[str, Any], hint: dict[str, Any]) -> str:
+    gained = hint["reward"] - outcome["reward"]
+    missing = max(1e-9, 1.0 - outcome["reward"])
+    low, high = hint["trust_interval"]
+    trust = f"trust {hint['trust']:.2f} ({low:.2f} to {high:.2f})"
+    if high < 0.02 or gained <= 0:
+        return f"Do not trust the hint: {trust} says whether following it goes with winning, and it adds {gained:+.2f} reward."
+    if low <= 0:
+        return f"Whether following the hint goes with winning is not clear yet ({trust}): take more prompts."
+    if gained > MUCH_BETTER * missing and hint["copied"] < 0.5:
+        return (
+            f"The hint helps ({gained:+.2f} reward) and following it goes with winning ({trust}). If every hint is right, "
+            "distil (opsd); if some may be wrong, checked_hints weighs each by the outcomes."
+        )
+    return f"Following the hint goes with winning ({trust}), but it adds little ({gained:+.2f} reward)."
+
+
+def _signed(row: dict[str, Any]) -> str:
+    low, high = row["over_interval"]
+    return f"{row['over_grpo']:+.2f}, {low:+.2f} to {high:+.2f}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"

@@ -1,0 +1,165 @@
+"""Groups of rollouts of a task, and every method's credit of them: the same step that training takes, without an update."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gear_rl.chat.hints import hinted_prompt
+from gear_rl.chat.messages import Prompt
+from gear_rl.chat.templates import tokenized_prompts
+from gear_rl.engines.step import CreditStep, Scored, teacher_of
+from gear_rl.errors import GearError
+from gear_rl.methods import Method
+from gear_rl.sampling.play import Played, judge_all, play
+from gear_rl.sampling.rewind import turns_of
+from gear_rl.scoring.padding import padded
+from gear_rl.scoring.scorer import Scorer
+from gear_rl.scoring.teacher import Teacher
+from gear_rl.signals.from_verdicts import VerdictKnowledge
+from gear_rl.signals.providers import missing_source
+from gear_rl.signals.reader import Reader
+from gear_rl.signals.sampled import Sampled
+from gear_rl.signals.sources import Sources
+from gear_rl.tasks.base import Row, Task, Verdict, tools_of
+
+AT_ONCE = 256
+"""Rollouts played in one batch."""
+
+
+@dataclass
+class Groups:
+    """Rollouts of `task` by `model`, `size` of each prompt, one prompt after the other."""
+
+    task: Task
+    model: Any
+    tokenizer: Any
+    rows: list[Row]
+    """One for each rollout."""
+    size: int
+    seed: int = 0
+    temperature: float = 1.0
+    played: list[Played] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)
+    seconds: float = 0.0
+    """That sampling and judging took."""
+
+    @property
+    def rewards(self) -> list[float]:
+        return [v.reward for v in self.verdicts]
+
+    @property
+    def group_of(self) -> list[int]:
+        return [i // self.size for i in range(len(self.rows))]
+
+    def siblings(self, rollout: int) -> range:
+        """The rollout's group, itself included."""
+        first = rollout - rollout % self.size
+        return range(first, first + self.size)
+
+    @property
+    def mixed(self) -> list[int]:
+        """Groups whose rewards differ: the others teach a group-relative method nothing."""
+        rewards = self.rewards
+        groups = range(len(rewards) // self.size)
+        return [g for g in groups if len(set(rewards[g * self.size : (g + 1) * self.size])) > 1]
+
+    @cached_property
+    def sampled(self) -> Sampled:
+        device = self.model.device
+        return Sampled(
+            rows=self.rows,
+            prompts=[row["prompt"] for row in self.rows],
+            prompt_ids=[p.prompt_ids for p in self.played],
+            completion_ids=[p.completion_ids for p in self.played],
+            token_ids=padded([p.completion_ids for p in self.played], torch.long).to(device),
+            action_mask=padded([p.action_mask for p in self.played], torch.bool).to(device),
+            rewards=torch.tensor(self.rewards, dtype=torch.float32, device=device),
+            group_ids=torch.tensor(self.group_of, device=device),
+            verdicts=self.verdicts,
+        )
+
+    def credit(self, method: Method) -> Scored:
+        """As `gear train` would assign it at its first step. Raises where the task or the model has not what it needs."""
+        sources = Sources(
+            hint="hint",
+            hint_template=self.task.hint_template,
+            answer="answer" if self.rows[0].get("answer") else None,
+            answer_prefix=self.task.answer_prefix,
+            knowledge=VerdictKnowledge(self.task, self.rows[0], method, self.tokenizer),
+        )
+        for need in method.needs:
+            if (why := missing_source(need, sources)) is not None:
+                raise GearError(f"{method.name} {why}.")
+        if method.hint in ("own", "other") and not all(str(row.get("hint") or "").strip() for row in self.rows):
+            raise GearError(f"{method.name} reads a hint, and a row of task {self.task.name} has none.")
+        scorer = Scorer(self.model, self.temperature)
+        teacher, name = teacher_of(method, self.model), method.name
+        reader = Reader(scorer, teacher, self.tokenizer, sources, self._tokenized, name, method.success_at)
+        return CreditStep(method, reader, mix_steps=0)(self.sampled)
+
+    def _tokenized(self, prompts: Sequence[Prompt], rows: Sequence[Row]) -> list[list[int]]:
+        return tokenized_prompts(self.tokenizer, list(prompts), [tools_of(self.task, row) for row in rows])
+
+    def hinted_verdicts(self) -> list[Verdict]:
+        """One rollout of each prompt by the policy that has read the hint."""
+        rows = self.rows[:: self.size]
+        prompts = [hinted_prompt(row["prompt"], str(row.get("hint") or ""), self.task.hint_template) for row in rows]
+        generator = torch.Generator(device=self.model.device).manual_seed(self.seed + 1)
+        played: list[Played] = []
+        for start in range(0, len(rows), AT_ONCE):
+            part = slice(start, start + AT_ONCE)
+            played += play(
+                self.model, self.tokenizer, self.task, rows[part], prompts=prompts[part], temperature=self.temperature,
+                generator=generator,
+            )  # fmt: skip
+        return judge_all(self.tokenizer, self.task, rows, played)
+
+    def turn_credit(self, scored: Scored) -> list[list[float]]:
+        """For each rollout and turn: the mean advantage of its tokens, each counted by how uncertain the policy was there. A
+        token that could hardly have been another one learns nothing from its advantage."""
+        entropy = scored.rollouts.signals.get("entropy", self._entropy)
+        weight = (entropy + 1e-6) * scored.rollouts.action_mask
+        return _by_turn(scored.credit.advantages * weight, weight, self.sampled.action_mask)
+
+    @cached_property
+    def _entropy(self) -> Tensor:
+        """(B, T) of the policy."""
+        sampled = self.sampled
+        scorer = Scorer(self.model, self.temperature)
+        teacher = Teacher(self.model, "live")
+        return scorer.score(
+            sampled.prompt_ids, sampled.prompt_ids, sampled.token_ids, sampled.action_mask, teacher, ("entropy",)
+        )["entropy"]
+
+
+def _by_turn(total: Tensor, weight: Tensor, action_mask: Tensor) -> list[list[float]]:
+    """Sums of `total` over sums of `weight` in each turn, all (B, T)."""
+    found = []
+    for i, mask in enumerate(action_mask.tolist()):
+        spans = turns_of(mask)
+        found.append([float(total[i, a:b].sum() / weight[i, a:b].sum().clamp(min=1e-12)) for a, b in spans])
+    return found
+
+
+def play_groups(
+    task: Task, model: Any, tokenizer: Any, rows: list[Row], size: int, *, seed: int = 0, temperature: float = 1.0
+) -> Groups:
+    """`size` rollouts of each row."""
+    model.eval()
+    each = [row for row in rows for _ in range(size)]
+    groups = Groups(task, model, tokenizer, each, size, seed, temperature)
+    generator = torch.Generator(device=model.device).manual_seed(seed)
+    began = time.monotonic()
+    for start in range(0, len(each), AT_ONCE):
+        part = each[start : start + AT_ONCE]
+        groups.played += play(model, tokenizer, task, part, temperature=temperature, generator=generator)
+    groups.verdicts = judge_all(tokenizer, task, each, groups.played)
+    groups.seconds = time.monotonic() - began
+    return groups

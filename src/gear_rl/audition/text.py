@@ -1,0 +1,66 @@
+"""An audition for people, in 80 columns."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+WIDTH = 80
+
+
+def text(found: dict[str, Any]) -> str:
+    outcome, hint, seconds = found["outcome"], found["hint"], found["seconds"]
+    low, high = outcome["reward_interval"]
+    many = f"{found['prompts']} prompts, {found['group']} rollouts each, {found['continuations']} continuations"
+    moved = f"{outcome['clear_turns']} of {outcome['measured_turns']} measured turns clearly moved the outcome"
+    lines = [
+        f"Task {found['task']}: {many}",
+        f"({seconds['playing']:.0f} s playing, {seconds['measuring']:.0f} s measuring)",
+        "",
+        "Is there anything to gain?",
+        f"  reward {outcome['reward']:.3f} ({low:.3f} to {high:.3f}), success {_percent(outcome['success'])}",
+        f"  {_percent(outcome['mixed_groups'])} of the groups have different rewards",
+        f"  {outcome['turns']:.1f} turns and {outcome['action_tokens']:.0f} tokens of the policy's in a rollout",
+        f"  {moved}",
+        f"  the top tenth made {_percent(outcome['top_tenth'])} of all that was moved",
+        f"  {outcome['won_in_spite']} of {outcome['won']} measured rollouts won in spite of a turn that clearly hurt",
+        "",
+        "Is the hint any good?",
+    ]
+    if hint is None:
+        lines.append("  there is none")
+    else:
+        low, high = hint["reward_interval"]
+        trust = hint["trust_interval"]
+        lines += [
+            f"  with it: reward {hint['reward']:.3f} ({low:.3f} to {high:.3f}), success {_percent(hint['success'])}",
+            f"  trust {hint['trust']:.3f} ({trust[0]:.3f} to {trust[1]:.3f}): does following it go with winning?",
+            f"  {_percent(hint['copied'])} of the unhinted rollouts' tokens are copied from it",
+        ]
+    lines += [
+        "",
+        "Whose credit agrees with what each turn did to the outcome? (95 % intervals)",
+        f"  {'method':20} {'agreement':22} {'over GRPO':24} tokens",
+    ]
+    lines += [f"  {_row(row)}" for row in found["methods"]]
+    for why in dict.fromkeys(found["left_out"].values()):
+        names = ", ".join(name for name, given in found["left_out"].items() if given == why)
+        lines += textwrap.wrap(f"left out: {names}: {why}", WIDTH, initial_indent="  ", subsequent_indent="    ")
+    lines += ["", "What to do"]
+    for said in found["advice"]:
+        lines += textwrap.wrap(said, WIDTH, initial_indent="  - ", subsequent_indent="    ")
+    return "\n".join(lines)
+
+
+def _row(row: dict[str, Any]) -> str:
+    low, high = row["interval"]
+    agreement = f"{row['agreement']:.2f} ({low:.2f} to {high:.2f})"
+    over = ""
+    if row["method"] != "grpo":
+        low, high = row["over_interval"]
+        over = f"{row['over_grpo']:+.2f} ({low:+.2f} to {high:+.2f})"
+    return f"{row['method']:20} {agreement:22} {over:24} {row['tokens']:6.1f}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"

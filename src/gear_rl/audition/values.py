@@ -1,0 +1,150 @@
+"""The value of a point of a rollout, measured: go on from there again and again, and see what it comes to.
+
+    V(point)       mean reward of the continuations that the policy samples from it
+    advantage      of turn k: V(after its last token) − V(before its first). The whole rollout's advantages add up to its
+                   reward less V(start): nothing is lost, and nothing counted twice.
+
+A turn is measured until its verdict is clear, that is until the interval of its advantage leaves 0 outside or is narrow, or
+until the budget is spent. The value of a finished rollout is its reward, and the value of a prompt takes the rewards of the
+whole group as well. Monte Carlo values of prefixes are VinePPO's (arXiv 2410.01679); the adaptive budget is ours.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gear_rl.audition.groups import Groups
+from gear_rl.chat.templates import Replies, end_tokens
+from gear_rl.models import context_of
+from gear_rl.sampling.own_turns import OwnTurns
+from gear_rl.sampling.play import judge_all, play_on
+from gear_rl.sampling.rewind import rewind, turns_of
+
+AT_ONCE = 256
+"""Continuations sampled in one batch."""
+FIRST = 8
+"""Continuations of every point before anything is decided."""
+NARROW = 0.1
+"""An interval of the advantage that reaches no further than this from its middle is clear enough, in shares of the reward's
+range."""
+
+
+@dataclass
+class Value:
+    """Rewards seen from one point. Two imagined ones, the lowest and the highest there are, keep the spread of a few equal
+    rewards from being 0 (Agresti and Caffo 2000, for any bounded reward)."""
+
+    low: float
+    high: float
+    rewards: list[float] = field(default_factory=list)
+    exact: bool = False
+    """The rollout is over here: its reward is its value."""
+
+    @property
+    def mean(self) -> float:
+        return sum(self.rewards) / max(1, len(self.rewards))
+
+    @property
+    def variance(self) -> float:
+        """Of `mean`."""
+        if self.exact:
+            return 0.0
+        values = [*self.rewards, self.low, self.high]
+        middle = sum(values) / len(values)
+        return sum((v - middle) ** 2 for v in values) / len(values) ** 2
+
+
+@dataclass(frozen=True)
+class TurnValue:
+    """What one turn did to the outcome."""
+
+    rollout: int
+    turn: int
+    before: Value
+    after: Value
+
+    @property
+    def advantage(self) -> float:
+        return self.after.mean - self.before.mean
+
+    @property
+    def half_width(self) -> float:
+        """Of the 95 % interval."""
+        return 1.96 * math.sqrt(self.before.variance + self.after.variance)
+
+    @property
+    def clear(self) -> bool:
+        return abs(self.advantage) > self.half_width or self.half_width < NARROW * (self.before.high - self.before.low)
+
+
+class Interventions:
+    """Measures turns of `groups`, with at most `most` continuations of each point."""
+
+    def __init__(self, groups: Groups, most: int = 64) -> None:
+        self.groups, self.most, self.continuations = groups, most, 0
+        self.tokens = 0
+        """That the policy sampled for it."""
+        rewards = groups.rewards
+        self._bounds = min(rewards), max(rewards)
+        self._values: dict[tuple[int, int], Value] = {}
+        self._replies = Replies(groups.tokenizer)
+
+    def turns(self, rollouts: Sequence[int]) -> list[TurnValue]:
+        """All turns of these rollouts."""
+        points = [(i, t) for i in rollouts for t in range(len(turns_of(self.groups.played[i].action_mask)))]
+        asked = [TurnValue(i, t, self._value(i, t), self._value(i, t + 1)) for i, t in points]
+        self._sample({p for p in points if len(self._value(*p).rewards) < FIRST}, FIRST)
+        count = FIRST
+        while count < self.most:
+            unclear = [turn for turn in asked if not turn.clear]
+            wanted = {(turn.rollout, t) for turn in unclear for t in (turn.turn, turn.turn + 1)}
+            wanted = {p for p in wanted if not self._value(*p).exact and len(self._value(*p).rewards) <= count}
+            if not wanted:
+                break
+            self._sample(wanted, min(count, self.most - count))
+            count *= 2
+        return asked
+
+    def _value(self, rollout: int, turn: int) -> Value:
+        """The point before turn number `turn`, or the rollout's end."""
+        groups, low_high = self.groups, self._bounds
+        last = len(turns_of(groups.played[rollout].action_mask))
+        # All rollouts of a group begin at the same point.
+        key = (-1 - int(groups.group_of[rollout]), 0) if turn == 0 else (rollout, turn)
+        if key not in self._values:
+            known: list[float] = []
+            if turn == last:
+                known = [groups.rewards[rollout]]
+            elif turn == 0:
+                known = [groups.rewards[i] for i in groups.siblings(rollout)]
+            self._values[key] = Value(*low_high, known, exact=turn == last)
+        return self._values[key]
+
+    def _sample(self, points: set[tuple[int, int]], count: int) -> None:
+        """`count` more continuations of each point."""
+        groups = self.groups
+        ordered = sorted(p for p in points if not self._value(*p).exact)
+        work = [point for point in ordered for _ in range(count)]
+        for start in range(0, len(work), AT_ONCE):
+            batch = work[start : start + AT_ONCE]
+            rows = [groups.rows[i] for i, _ in batch]
+            begun = [
+                rewind(groups.task, groups.rows[i], groups.played[i], self._at(i, t), groups.tokenizer, self._replies)
+                for i, t in batch
+            ]
+            lengths = [len(p.completion_ids) for p in begun]
+            rngs = [random.Random(f"{groups.seed}-{self.continuations + k}") for k in range(len(batch))]
+            model: Any = groups.model
+            sampler = OwnTurns(model, end_tokens(model, groups.tokenizer), groups.temperature, rngs=rngs)
+            play_on(sampler, context_of(model.config), groups.tokenizer, groups.task, begun, self._replies)
+            for point, verdict in zip(batch, judge_all(groups.tokenizer, groups.task, rows, begun), strict=True):
+                self._value(*point).rewards.append(verdict.reward)
+            self.continuations += len(batch)
+            self.tokens += sum(sum(p.action_mask[n:]) for p, n in zip(begun, lengths, strict=True))
+
+    def _at(self, rollout: int, turn: int) -> int:
+        return turns_of(self.groups.played[rollout].action_mask)[turn].start

@@ -1,0 +1,79 @@
+"""Rewinding: the same tokens and the same world again, from any token of the policy's; worlds that cannot are found."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from gear_rl.chat.templates import Replies, end_tokens
+from gear_rl.errors import GearError
+from gear_rl.models import context_of, load_model
+from gear_rl.sampling.own_turns import OwnTurns
+from gear_rl.sampling.play import Played, judge_all, play, play_on
+from gear_rl.sampling.rewind import NotReplayable, Span, rewind, turns_of
+from gear_rl.tasks.workshop import Workshop
+
+
+@pytest.fixture(scope="module")
+def workshop():
+    task = Workshop()
+    model, tokenizer = load_model(task.default_model(), "cpu")
+    return task, task.rows("test", 3), model.eval(), tokenizer
+
+
+def go_on(task, model, tokenizer, begun: list[Played], temperature: float = 0.0, seed: int = 0) -> None:
+    rngs = [random.Random(f"{seed}-{i}") for i in range(len(begun))]
+    sampler = OwnTurns(model, end_tokens(model, tokenizer), temperature, rngs=rngs)
+    play_on(sampler, context_of(model.config), tokenizer, task, begun, Replies(tokenizer))
+
+
+def test_the_turns_of_a_rollout():
+    assert turns_of([1, 1, 0, 0, 1, 0, 1]) == [Span(0, 2), Span(4, 5), Span(6, 7)]
+    assert turns_of([]) == []
+
+
+def test_a_greedy_rollout_goes_on_as_it_did_from_every_token(workshop):
+    task, rows, model, tokenizer = workshop
+    whole = play(model, tokenizer, task, rows[:1], temperature=0.0)[0]
+    places = [i for i, mine in enumerate(whole.action_mask) if mine]
+    assert len(places) > 20 and whole.action_mask.count(0) > 5
+    begun = [rewind(task, rows[0], whole, at, tokenizer, Replies(tokenizer)) for at in places]
+    assert all(b.completion_ids == whole.completion_ids[:at] for b, at in zip(begun, places, strict=True))
+    go_on(task, model, tokenizer, begun)
+    for again in begun:
+        assert again.completion_ids == whole.completion_ids and again.action_mask == whole.action_mask
+        assert again.turns == whole.turns and not again.begun
+    verdicts = judge_all(tokenizer, task, [rows[0]] * len(begun), begun)
+    assert {v.reward for v in verdicts} == {judge_all(tokenizer, task, rows[:1], [whole])[0].reward}
+
+
+def test_sampled_continuations_share_what_came_before_and_differ_after(workshop):
+    task, rows, model, tokenizer = workshop
+    whole = play(model, tokenizer, task, rows[:1], temperature=0.0)[0]
+    third = turns_of(whole.action_mask)[2].start
+    begun = [rewind(task, rows[0], whole, third + 1, tokenizer, Replies(tokenizer)) for _ in range(16)]
+    go_on(task, model, tokenizer, begun, temperature=1.0)
+    assert all(b.completion_ids[: third + 1] == whole.completion_ids[: third + 1] for b in begun)
+    assert len({tuple(b.completion_ids) for b in begun}) > 4
+    assert all(b.turns[2].split()[0] == whole.turns[2].split()[0] for b in begun)  # the token that was kept
+
+
+def test_a_world_that_answers_differently_is_an_error_that_says_where(workshop):
+    task, rows, model, tokenizer = workshop
+    whole = play(model, tokenizer, task, rows[:1], temperature=0.0)[0]
+    turns = turns_of(whole.action_mask)
+    reply = whole.completion_ids[turns[1].end]
+    other = next(i for i, mine in enumerate(whole.action_mask) if not mine and whole.completion_ids[i] != reply)
+    changed = Played(whole.prompt_ids, list(whole.completion_ids), whole.action_mask)
+    changed.completion_ids[turns[1].end] = whole.completion_ids[other]
+    rewind(task, rows[0], changed, turns[1].start, tokenizer, Replies(tokenizer))  # before the difference
+    with pytest.raises(NotReplayable, match="after turn 2 the world replied"):
+        rewind(task, rows[0], changed, turns[3].start, tokenizer, Replies(tokenizer))
+
+
+def test_only_the_policys_tokens_can_be_gone_back_to(workshop):
+    task, rows, model, tokenizer = workshop
+    whole = play(model, tokenizer, task, rows[:1], temperature=0.0)[0]
+    with pytest.raises(GearError, match="is not one"):
+        rewind(task, rows[0], whole, whole.action_mask.index(0), tokenizer, Replies(tokenizer))
