@@ -21,18 +21,15 @@ from gear_rl.tasks.workshop import Workshop
 SMALL = ["audition", "--prompts", "12", "--group", "4", "--measured", "6", "--continuations", "8"]
 
 
-def test_agreement_is_a_correlation_compared_on_the_same_turns():
+def test_agreement_is_a_correlation_within_rollouts():
     rng = np.random.default_rng(0)
-    true = rng.normal(size=400)
-    grpo, better, noise = true + 3 * rng.normal(size=400), true + rng.normal(size=400), rng.normal(size=400)
-    found = agreements(
-        {"grpo": grpo, "better": better, "noise": noise, "flat": [1.0] * 400}, true, [i // 4 for i in range(400)]
-    )
-    assert found["grpo"].value == pytest.approx(np.corrcoef(grpo, true)[0, 1]) and found["grpo"].over_interval == (
-        0.0,
-        0.0,
-    )
-    assert found["better"].over_interval[0] > 0.2 and found["flat"].value == 0.0
+    true, rollouts, prompts = rng.normal(size=400), [i // 4 for i in range(400)], [i // 8 for i in range(400)]
+    outcome = np.repeat(true.reshape(-1, 4).sum(1), 4)  # the same in all turns of a rollout, as GRPO's
+    good, noise = true + rng.normal(size=400) + 5 * outcome, rng.normal(size=400)
+    found = agreements({"grpo": outcome, "good": good, "noise": noise, "flat": [1.0] * 400}, true, rollouts, prompts)
+    assert found["grpo"].value == found["flat"].value == 0.0 and found["grpo"].interval == (0.0, 0.0)
+    centred = [(v.reshape(-1, 4) - v.reshape(-1, 4).mean(1, keepdims=True)).ravel() for v in (good, true)]
+    assert found["good"].value == pytest.approx(np.corrcoef(*centred)[0, 1]) and found["good"].interval[0] > 0.5
     assert found["noise"].interval[0] < 0 < found["noise"].interval[1]
     assert correlations(np.array([[1.0, 2.0, 3.0]]), np.array([1.0, 2.0, 3.0]))[0] == pytest.approx(1.0)
 
@@ -84,30 +81,26 @@ def test_bad_input_is_named(args, says, capsys):
     assert says in said and "Traceback" not in said
 
 
-def row(name: str, over: float, low: float, high: float) -> dict:
-    return {"method": name, "over_grpo": over, "over_interval": (low, high)}
+def row(name: str, value: float, low: float, high: float) -> dict:
+    return {"method": name, "agreement": value, "interval": (low, high)}
+
+
+GRPO, GEAR = row("grpo", 0, 0, 0), row("gear", 0.3, 0.2, 0.4)
 
 
 def findings(
-    mixed: float = 0.9,
-    trust: tuple[float, float, float] = (0.1, 0.05, 0.15),
-    gain: float = 0.4,
-    rows: list | None = None,
+    mixed: float = 0.9, trust: tuple = (0.1, 0.05, 0.15), gain: float = 0.4, rows: tuple = (GEAR, GRPO)
 ) -> dict:
     outcome = {"mixed_groups": mixed, "reward": 0.5, "measured_turns": 100}
     hint = {"reward": 0.5 + gain, "trust": trust[0], "trust_interval": trust[1:], "copied": 0.0}
-    return {
-        "outcome": outcome,
-        "hint": hint,
-        "methods": rows if rows is not None else [row("grpo", 0, 0, 0), row("gear", 0.1, 0.02, 0.2)],
-    }
+    return {"outcome": outcome, "hint": hint, "methods": list(rows)}
 
 
 def test_advice_follows_the_figures():
-    assert "distil" in advice(findings())[0] and "gear (+0.10" in advice(findings())[1]
+    assert "distil" in advice(findings())[0] and "gear (0.30" in advice(findings())[1]
     assert "Only 10 %" in advice(findings(mixed=0.1))[0]
     doubtful = advice(findings(trust=(0.0, -0.03, 0.01)))
     assert "Do not trust" in doubtful[0] and doubtful[-1] == "Prefer methods that read no hint."
-    assert "Plain GRPO may be enough" in advice(findings(rows=[row("grpo", 0, 0, 0), row("gear", 0.1, -0.02, 0.2)]))[1]
+    assert "Plain GRPO may be enough" in advice(findings(rows=(row("gear", 0.1, -0.1, 0.3), GRPO)))[1]
     without = {**findings(), "hint": None}
     assert len(advice(without)) == 1

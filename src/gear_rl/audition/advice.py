@@ -19,18 +19,18 @@ def advice(found: dict[str, Any]) -> list[str]:
         )
     if hint is not None:
         said.append(_about_hint(outcome, hint))
-    ahead = [row for row in rows if row["method"] != "grpo" and row["over_interval"][0] > 0]
+    others = [row for row in rows if row["method"] not in ("grpo", "oracle")]
+    ahead = [row for row in others if row["interval"][0] > 0]
     trusted = hint is not None and hint["trust_interval"][0] > 0
     if not ahead:
-        best = next((row for row in rows if row["method"] != "grpo"), None)
-        close = "" if best is None else f" (the best, {best['method']}: {_signed(best)})"
+        best = f" (the best, {others[0]['method']}: {_with_interval(others[0])})" if others else ""
         said.append(
-            f"No method's credit agrees clearly better with the measured advantages than GRPO's{close}. Plain GRPO may be "
-            f"enough here; {outcome['measured_turns']} measured turns cannot show small differences."
+            f"No method's credit agrees clearly with what single turns did{best}. Plain GRPO may be enough here; "
+            f"{outcome['measured_turns']} measured turns cannot show small agreements."
         )
     else:
-        names = ", ".join(f"{row['method']} ({_signed(row)})" for row in ahead[:3])
-        said.append(f"Credit that agrees better with the measured advantages than GRPO's: {names}.")
+        names = ", ".join(f"{row['method']} ({_with_interval(row)})" for row in ahead[:3])
+        said.append(f"Credit that agrees with what single turns did: {names}. GRPO has 0.")
     if hint is not None and not trusted:
         said.append("Prefer methods that read no hint.")
     return said
@@ -53,9 +53,9 @@ def _about_hint(outcome: dict[str, Any], hint: dict[str, Any]) -> str:
     return f"Following the hint goes with winning ({trust}), but it adds little ({gained:+.2f} reward)."
 
 
-def _signed(row: dict[str, Any]) -> str:
-    low, high = row["over_interval"]
-    return f"{row['over_grpo']:+.2f}, {low:+.2f} to {high:+.2f}"
+def _with_interval(row: dict[str, Any]) -> str:
+    low, high = row["interval"]
+    return f"{row['agreement']:.2f}, {low:.2f} to {high:.2f}"
 
 
 def _percent(share: float) -> str:

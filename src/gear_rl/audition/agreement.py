@@ -1,12 +1,12 @@
 """How far a method's credit of a turn agrees with what the turn did to the outcome.
 
-    agreement   Pearson's correlation, over measured turns, of the turn's credit with its measured advantage. The credit of a
-                turn is the mean advantage of its tokens, weighted by the policy's entropy.
-    over GRPO   the difference from GRPO's agreement on the same turns. GRPO gives every turn its rollout's advantage, so this
-                is what the method knows beyond the outcome.
+    agreement   Pearson's correlation, over measured turns, of the turn's credit with its measured advantage, each less its
+                mean over the turns of its rollout. The credit of a turn is the mean advantage of its tokens, weighted by the
+                policy's entropy. It says what a method knows beyond the outcome: GRPO, which gives every turn its rollout's
+                advantage, has 0.
     tokens      the effective number of tokens that share a rollout's credit, (Σ|A|)² / ΣA².
 
-Measured advantages are noisy, which lowers all agreements alike: read differences. Intervals: bootstrap over prompts. Ours.
+Measured advantages are noisy, which lowers all agreements alike. Intervals: bootstrap over prompts. All of it is ours.
 """
 
 from __future__ import annotations
@@ -22,23 +22,28 @@ from gear_rl.evaluation.intervals import LEVEL
 
 Floats = NDArray[np.float64]
 RESAMPLES = 1000
+LEAST_SPREAD = 1e-5
+"""Of a method's credit: less is rounding."""
 
 
 @dataclass(frozen=True)
 class Agreement:
     value: float
     interval: tuple[float, float]
-    over_grpo: float
-    over_interval: tuple[float, float]
 
 
 def agreements(
-    credit: dict[str, Sequence[float]], measured: Sequence[float], prompts: Sequence[int], seed: int = 0
+    credit: dict[str, Sequence[float]],
+    measured: Sequence[float],
+    rollouts: Sequence[int],
+    prompts: Sequence[int],
+    seed: int = 0,
 ) -> dict[str, Agreement]:
-    """Method → its agreement. `credit`: method → one number for each measured turn, "grpo" among them. `prompts`: which
-    prompt each turn belongs to."""
-    names, true = list(credit), np.asarray(measured, dtype=float)
+    """Method → its agreement. `credit`: method → one number for each measured turn. `rollouts`, `prompts`: which rollout and
+    which prompt each turn belongs to."""
+    names = list(credit)
     table = np.array([credit[name] for name in names], dtype=float)  # (methods, turns)
+    table, true = _within(table, rollouts), _within(np.asarray(measured, dtype=float)[None], rollouts)[0]
     found = correlations(table, true)
     groups = np.asarray(prompts)
     members = [np.flatnonzero(groups == g) for g in np.unique(groups)]
@@ -47,29 +52,23 @@ def agreements(
     for _ in range(RESAMPLES):
         chosen = np.concatenate([members[i] for i in rng.integers(0, len(members), len(members))])
         drawn.append(correlations(table[:, chosen], true[chosen]))
-    samples, base = np.array(drawn), names.index("grpo")  # (resamples, methods)
-    ends = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
+    low, high = np.quantile(np.array(drawn), [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)  # (methods,) each
+    return {name: Agreement(float(found[k]), (float(low[k]), float(high[k]))) for k, name in enumerate(names)}
 
-    def interval(values: Floats) -> tuple[float, float]:
-        low, high = np.quantile(values, ends)
-        return float(low), float(high)
 
-    return {
-        name: Agreement(
-            float(found[k]),
-            interval(samples[:, k]),
-            float(found[k] - found[base]),
-            interval(samples[:, k] - samples[:, base]),
-        )
-        for k, name in enumerate(names)
-    }
+def _within(table: Floats, rollouts: Sequence[int]) -> Floats:
+    """(…, turns) less the mean over each rollout's turns."""
+    _, member = np.unique(np.asarray(rollouts), return_inverse=True)
+    counts = np.bincount(member)
+    means = np.array([np.bincount(member, row) for row in table]) / counts
+    return table - means[:, member]
 
 
 def correlations(table: Floats, true: Floats) -> Floats:
-    """Of each row of `table` (methods, turns) with `true` (turns,); 0 where either does not vary."""
+    """Of each row of `table` (methods, turns) with `true` (turns,); 0 where one does not vary but for rounding."""
     x, y = table - table.mean(1, keepdims=True), true - true.mean()
-    spread = np.sqrt((x**2).sum(1) * (y**2).sum())
-    return np.where(spread > 1e-12, (x @ y) / np.maximum(spread, 1e-12), 0.0)
+    size, spread = np.sqrt((x**2).mean(1)), np.sqrt((x**2).sum(1) * (y**2).sum())
+    return np.where((size > LEAST_SPREAD) & (spread > 0), (x @ y) / np.maximum(spread, 1e-300), 0.0)
 
 
 def effective_tokens(advantages: Tensor) -> float:

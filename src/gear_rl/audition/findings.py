@@ -44,6 +44,7 @@ def audition(
     agreed = agreements(
         {name: one["turns"] for name, one in credited.items()},
         [turn.advantage for turn in turns],
+        [turn.rollout for turn in turns],
         [groups.group_of[turn.rollout] for turn in turns],
         groups.seed,
     )
@@ -52,8 +53,6 @@ def audition(
             "method": name,
             "agreement": agreed[name].value,
             "interval": agreed[name].interval,
-            "over_grpo": agreed[name].over_grpo,
-            "over_interval": agreed[name].over_interval,
             "tokens": one["tokens"],
             "seconds": one["seconds"],
         }

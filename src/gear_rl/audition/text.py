@@ -40,7 +40,7 @@ def text(found: dict[str, Any]) -> str:
     lines += [
         "",
         "Whose credit agrees with what each turn did to the outcome? (95 % intervals)",
-        f"  {'method':20} {'agreement':22} {'over GRPO':24} tokens",
+        f"  {'method':20} {'agreement':24} {'tokens':>6} {'seconds':>8}",
     ]
     lines += [f"  {_row(row)}" for row in found["methods"]]
     for why in dict.fromkeys(found["left_out"].values()):
@@ -55,11 +55,7 @@ def text(found: dict[str, Any]) -> str:
 def _row(row: dict[str, Any]) -> str:
     low, high = row["interval"]
     agreement = f"{row['agreement']:.2f} ({low:.2f} to {high:.2f})"
-    over = ""
-    if row["method"] != "grpo":
-        low, high = row["over_interval"]
-        over = f"{row['over_grpo']:+.2f} ({low:+.2f} to {high:+.2f})"
-    return f"{row['method']:20} {agreement:22} {over:24} {row['tokens']:6.1f}"
+    return f"{row['method']:20} {agreement:24} {row['tokens']:6.1f} {row['seconds']:8.1f}"
 
 
 def _percent(share: float) -> str:
