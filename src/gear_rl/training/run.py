@@ -26,7 +26,7 @@ from gear_rl.tasks.base import check_rows
 from gear_rl.training.config import TrainConfig
 from gear_rl.training.processes import in_first, naming_lost_processes, rollouts_here
 from gear_rl.training.progress import Progress
-from gear_rl.training.run_folder import RunFolder
+from gear_rl.training.run_folder import RunFolder, step_of
 
 
 def prepare(config: TrainConfig, processes: int = 1) -> tuple[Task, str]:
@@ -81,8 +81,8 @@ def run(
     ranks = ranks or Alone()
     writes = ranks.index == 0
     device = choose_device(options.device)
-    checkpoint = in_first(ranks, folder.last_complete_checkpoint)
-    step = int(checkpoint.name.rsplit("-", 1)[1]) if checkpoint else 0
+    checkpoint = in_first(ranks, folder.checkpoint_to_resume)
+    step = step_of(checkpoint) if checkpoint else 0
     done = in_first(ranks, lambda: json.loads(folder.evaluation.read_text()) if folder.evaluation.exists() else {})
     if "after" in done:
         say.line(f"{folder.path} is finished already.")
