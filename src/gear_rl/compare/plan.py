@@ -185,6 +185,6 @@ def open_folder(path: Path, plan: Plan | None) -> Plan:
         raise GearError(f"{path} has no comparison to resume: it has no compare.json.")
     if path.exists() and any(path.iterdir()):
         raise GearError(f"{path} exists and is not a comparison. Give another --out.")
-    path.mkdir(parents=True, exist_ok=True)
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_json(file, {"format": FORMAT, **asdict(plan)})
     return plan

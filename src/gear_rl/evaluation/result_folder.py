@@ -49,7 +49,7 @@ class ResultFolder:
         if self._settings.is_file():
             self._refuse_other_settings()
         else:
-            path.mkdir(parents=True, exist_ok=True)
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_json(self._settings, self.settings)
         self._file = LineFile(self._samples)
         if not self._file.lock():

@@ -68,7 +68,8 @@ class RunCallback(TrainerCallback):
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.ranks.wait()  # every process has files in it
         if self.ranks.index == 0:
-            self.folder.complete(self.folder.checkpoints / f"checkpoint-{state.global_step}")
+            for name in self.folder.complete(self.folder.checkpoints / f"checkpoint-{state.global_step}"):
+                self.progress.line(f"{self.folder.path / name} is gone; the run goes on, and ends with an error")
         self.ranks.wait()
 
 

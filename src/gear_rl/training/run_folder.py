@@ -33,7 +33,8 @@ class RunFolder:
         self.config, self.versions, self.evaluation = (path / f"{n}.json" for n in ("config", "versions", "evaluation"))
         self.metrics, self.rollouts = path / "metrics.jsonl", path / "rollouts.jsonl"
         self.checkpoints, self.model = path / "checkpoints", path / "model"
-        self._log: LineFile | None = None
+        self.log: LineFile | None = None
+        self._config_at_start: bytes | None = None
 
     @staticmethod
     def create(path: Path, config: dict[str, Any]) -> RunFolder:
@@ -55,7 +56,7 @@ class RunFolder:
         try:
             config = parse_json(run.config.read_bytes(), "not a run's settings")
         except GearError as error:
-            copies = [folder / CONFIG_COPY for folder in run._newest_first() if (folder / CONFIG_COPY).exists()]
+            copies = [folder / CONFIG_COPY for folder in run.newest_first() if (folder / CONFIG_COPY).exists()]
             advice = f" Put it back: `cp {copies[0]} {run.config}`." if copies else ""
             raise GearError(f"{run.config} is damaged: {error}{advice}") from None
         found = config.pop("format", None) if isinstance(config, dict) else None
@@ -92,27 +93,29 @@ class RunFolder:
         checkpoint = self.last_complete_checkpoint()
         if checkpoint is not None and (checkpoint / RUN_FILES).exists():  # not in those of earlier versions
             self._refuse_changes_since(checkpoint)
+        self._config_at_start = self.config.read_bytes()
         return checkpoint
 
     def last_complete_checkpoint(self) -> Path | None:
         """The newest checkpoint whose files are all there and unchanged; damaged newer ones are removed."""
-        for folder in self._newest_first():
+        for folder in self.newest_first():
             if is_complete(folder):
                 return folder
             shutil.rmtree(folder)
         return None
 
-    def _newest_first(self) -> list[Path]:
+    def newest_first(self) -> list[Path]:
         found = [folder for folder in self.checkpoints.glob("checkpoint-*") if folder.name.split("-", 1)[1].isdecimal()]
         return sorted(found, key=step_of, reverse=True)
 
-    def complete(self, checkpoint: Path) -> None:
-        """Called when every other file of a checkpoint has been written."""
-        write_bytes(checkpoint / CONFIG_COPY, self.config.read_bytes())
+    def complete(self, checkpoint: Path) -> list[str]:
+        """Called when every other file of a checkpoint has been written. The names of what should have grown and is gone."""
+        write_bytes(checkpoint / CONFIG_COPY, self._config_at_start or self.config.read_bytes())
         grown = {path.name: _beginning(path) if path.exists() else None for path in (self.metrics, self.rollouts)}
         write_json(checkpoint / RUN_FILES, grown)
         files = {str(p.relative_to(checkpoint)): _hash(p) for p in sorted(checkpoint.rglob("*")) if p.is_file()}
         write_json(checkpoint / "complete.json", files)
+        return [name for name, found in grown.items() if found is None]
 
     def _refuse_changes_since(self, checkpoint: Path) -> None:
         copy = checkpoint / CONFIG_COPY
@@ -128,17 +131,13 @@ class RunFolder:
                 continue
             wrong, accept = ("was changed", f"mv {path}") if path.exists() else ("is missing", "touch")
             raise GearError(
-                f"{path} {wrong} since {checkpoint.name}. Put it back from a copy. If there is none: `{accept} {lost}`, and the "
-                f"run resumes with a new {name}."
+                f"{path} {wrong} since {checkpoint.name}. Put it back from a copy. If there is none: `{accept} {lost}`, and "
+                f"the run resumes with a new {name}."
             )
 
     def add_metrics(self, step: int, logs: dict[str, float]) -> None:
-        self._log = self._log or LineFile(self.metrics)
-        self._log.append(json.dumps({"step": step, **logs}).encode() + b"\n")
-
-    def metrics_are_lost(self) -> bool:
-        """Whether metrics.jsonl was deleted or replaced while this process wrote it."""
-        return self._log is not None and self._log.is_lost()
+        self.log = self.log or LineFile(self.metrics)
+        self.log.append(json.dumps({"step": step, **logs}).encode() + b"\n")
 
     def cut_metrics_after(self, step: int) -> None:
         """Drop what an interrupted run logged after the checkpoint it resumes from."""
