@@ -24,6 +24,9 @@ def replacing(path: Path) -> Iterator[Path]:
         with open(scratch, "rb") as file:
             os.fsync(file.fileno())  # or a power cut could leave the new name without the content
         os.replace(scratch, path)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # Python leaves it out of a failed write
+        raise
     finally:
         scratch.unlink(missing_ok=True)
 

@@ -22,12 +22,12 @@ def naming_failed_writes(folder: RunFolder) -> Iterator[None]:
         failed = error.errno in _FULL if isinstance(error, OSError) else any(words in str(error) for words in _WORDS)
         if not failed:
             raise
-        reason = (isinstance(error, OSError) and error.strerror) or str(error).splitlines()[0]
+        reason = (isinstance(error, OSError) and error.strerror) or f"{str(error).splitlines()[0]} (is the disk full?)"
         found = folder.newest_first()
-        unfinished = [path for path in found if not (path / "complete.json").exists()]
-        what = getattr(error, "filename", None) or next(iter(unfinished), folder.path / "model")
-        whole = next((f"from checkpoint {step_of(path)}" for path in found if is_complete(path)), "from its beginning")
+        unfinished = [path for path in (*found, folder.unfinished_model) if path.exists() and not is_complete(path)]
+        what = getattr(error, "filename", None) or next(iter(unfinished), folder.path)
+        last = next((step_of(path) for path in found if is_complete(path)), None)
+        whole = "starts again, as there was no checkpoint yet" if last is None else f"resumes from checkpoint {last}"
         raise GearError(
-            f"{what} could not be written: {reason}. Free some space, then `gear train --resume {folder.path}`: it resumes "
-            f"{whole}, and nothing before that is lost."
+            f"{what} could not be written: {reason}. Free some space, then `gear train --resume {folder.path}`: it {whole}."
         ) from error

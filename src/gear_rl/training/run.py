@@ -129,7 +129,7 @@ def run(
             trained = Sampler(options.precision)(policy)
             done["after"] = evaluate_model(trained, tokenizer, task, test_rows, say=say.line)
         ranks.wait()
-    scratch = folder.path / "model.tmp"
+    scratch = folder.unfinished_model
     if writes:
         shutil.rmtree(scratch, ignore_errors=True)
     ranks.wait()

@@ -32,7 +32,7 @@ class RunFolder:
         self.path = path
         self.config, self.versions, self.evaluation = (path / f"{n}.json" for n in ("config", "versions", "evaluation"))
         self.metrics, self.rollouts = path / "metrics.jsonl", path / "rollouts.jsonl"
-        self.checkpoints, self.model = path / "checkpoints", path / "model"
+        self.checkpoints, self.model, self.unfinished_model = (path / n for n in ("checkpoints", "model", "model.tmp"))
         self.log: LineFile | None = None
         self._config_at_start: bytes | None = None
 
