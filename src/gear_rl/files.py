@@ -48,7 +48,7 @@ def replacing_folder(path: Path) -> Iterator[Path]:
 
 
 def remove_abandoned(folder: Path, name: str | None = None) -> None:
-    """Remove the scratch files and folders in `folder`, of all names or of `name`, whose process is gone."""
+    """Remove the scratch files and folders in `folder` (where it exists), of all names or of `name`, whose process is gone."""
     for path in folder.glob(f".{glob.escape(name) if name else '*'}.*.partial"):
         if not _is_gone(path.name.split(".")[-2]):
             continue

@@ -1,7 +1,5 @@
-"""`gear` that is killed (SIGKILL) just before it renames something to a name for the n-th time:
-
-    python gear_killed.py evaluation.json:2 train --out RUN
-"""
+"""`gear` that is killed (SIGKILL) just before it renames something to a name for the n-th time, as in
+`python gear_killed.py evaluation.json:2 train --out RUN`."""
 
 from __future__ import annotations
 

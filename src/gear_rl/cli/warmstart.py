@@ -66,7 +66,7 @@ def _teach(args: argparse.Namespace, task: Any, options: Any) -> int:
         f"{counts['used']} reference rollouts of {len(rows)} "
         f"(rejected by the judge {counts['rejected']}, too long {counts['too_long']})"
     )
-    with replacing_folder(args.out) as scratch:  # made before the training, so that a place without access costs no time
+    with replacing_folder(args.out) as scratch:  # before the training: a place that cannot be written to costs no time
         curve = warm_start(model, tokenizer, rollouts, options, args.seed, lambda text: print(text, flush=True))
         model.save_pretrained(scratch)
         tokenizer.save_pretrained(scratch)

@@ -9,7 +9,7 @@ from typing import Any
 
 from gear_rl.compare.jobs import Job, Setting, candidates
 from gear_rl.errors import GearError
-from gear_rl.files import write_json
+from gear_rl.files import remove_abandoned, write_json
 from gear_rl.methods import find_method, method
 from gear_rl.methods.controls import CONTROLS
 from gear_rl.tasks import make_task
@@ -169,6 +169,7 @@ class Plan:
 def open_folder(path: Path, plan: Plan | None) -> Plan:
     """Start a comparison in `path`, or resume the one that is there (`plan` None, or the same)."""
     file = path / "compare.json"
+    remove_abandoned(path)
     if file.is_file():
         try:
             stored = json.loads(file.read_text())

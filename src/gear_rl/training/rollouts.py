@@ -69,7 +69,12 @@ class RunRecorder:
     by the file alone, so that a resumed run records the same."""
 
     def __init__(
-        self, writer: RecordWriter, tokenizer: Any, every: int, most: float = math.inf, say: Callable[[str], None] = print
+        self,
+        writer: RecordWriter,
+        tokenizer: Any,
+        every: int,
+        most: float = math.inf,
+        say: Callable[[str], None] = print,
     ) -> None:
         self.writer, self.tokenizer, self.every, self.most, self.say = writer, tokenizer, every, most, say
         self._said = False

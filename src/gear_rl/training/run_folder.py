@@ -1,6 +1,6 @@
 """A run's folder: what is in it, which checkpoint can be trusted, and how an interrupted run resumes.
 
-    config.json         the resolved configuration          checkpoints/   what resuming needs, the newest two
+    config.json         the resolved configuration          checkpoints/   what resuming needs, the newest
     versions.json       what it ran on                      model/         the trained model, safetensors
     evaluation.json     before and after                    rollouts.jsonl where the credit went (`gear_rl.records.record`)
     metrics.jsonl       one line per step
@@ -39,8 +39,7 @@ class RunFolder:
     @staticmethod
     def create(path: Path, config: dict[str, Any]) -> RunFolder:
         """A start that was killed before it had written config.json is no run: it may be started again."""
-        if path.is_dir():
-            remove_abandoned(path)
+        remove_abandoned(path)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise GearError(f"{path} exists. Resume it with gear train --resume {path}, or give another --out.")
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -52,7 +51,9 @@ class RunFolder:
     def open(path: Path) -> tuple[RunFolder, dict[str, Any]]:
         run = RunFolder(path)
         if not run.config.is_file():
-            raise GearError(f"{path} is not a run folder: it has no config.json. Start a run with gear train --out {path}.")
+            raise GearError(
+                f"{path} is not a run folder: it has no config.json. Start a run with gear train --out {path}."
+            )
         try:
             config = parse_json(run.config.read_bytes(), "not a run's settings")
         except GearError as error:
