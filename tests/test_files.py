@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from gear_rl.files import LineFile, replacing, write_json, write_text
+from gear_rl.files import LineFile, replacing, replacing_folder, write_json, write_text
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path):
@@ -40,3 +40,29 @@ def test_one_process_at_a_time(tmp_path):
         assert first.lock() and not second.lock()
     with LineFile(tmp_path / "lines") as third:
         assert third.lock(), "closing releases the lock"
+
+
+def test_a_folder_is_whole_or_absent(tmp_path):
+    left = tmp_path / ".model.999999999.partial"  # of a killed process
+    left.mkdir()
+    (tmp_path / ".other.999999999.partial").mkdir()
+    with pytest.raises(KeyboardInterrupt), replacing_folder(tmp_path / "model") as scratch:
+        (scratch / "half").write_text("")
+        raise KeyboardInterrupt
+    assert os.listdir(tmp_path) == [".other.999999999.partial"]
+    (tmp_path / "model").mkdir()
+    with replacing_folder(tmp_path / "model") as scratch:
+        (scratch / "whole").write_text("")
+    assert os.listdir(tmp_path / "model") == ["whole"] and not left.exists()
+    with pytest.raises(OSError, match="not empty"), replacing_folder(tmp_path / "model"):
+        pass
+
+
+def test_a_file_that_was_deleted_or_replaced_is_lost(tmp_path):
+    path = tmp_path / "lines"
+    with LineFile(path) as file:
+        assert not file.is_lost()
+        write_text(path, "another")
+        assert file.is_lost()
+        path.unlink()
+        assert file.is_lost()

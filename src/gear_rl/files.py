@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import glob
 import itertools
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,8 +24,50 @@ def replacing(path: Path) -> Iterator[Path]:
         with open(scratch, "rb") as file:
             os.fsync(file.fileno())  # or a power cut could leave the new name without the content
         os.replace(scratch, path)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # Python leaves it out of a failed write
+        raise
     finally:
         scratch.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing_folder(path: Path) -> Iterator[Path]:
+    """The same for a folder: `path` must not exist, or be empty. What killed processes left of it is removed first."""
+    if path.exists():
+        path.rmdir()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    remove_abandoned(path.parent, path.name)
+    scratch = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    scratch.mkdir()
+    try:
+        yield scratch
+        os.replace(scratch, path)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def remove_abandoned(folder: Path, name: str | None = None) -> None:
+    """Remove the scratch files and folders in `folder` (where it exists), of all names or of `name`, whose process is gone."""
+    for path in folder.glob(f".{glob.escape(name) if name else '*'}.*.partial"):
+        if not _is_gone(path.name.split(".")[-2]):
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _is_gone(process: str) -> bool:
+    if process == str(os.getpid()):
+        return True  # the same number before a restart, as in containers: we have nothing under way
+    try:
+        os.kill(int(process), 0)
+    except (ProcessLookupError, OverflowError):
+        return True
+    except (ValueError, PermissionError):  # not our scratch, or another user's process
+        return False
+    return False
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -96,7 +140,7 @@ class LineFile(Closing):
 
     def append(self, data: bytes) -> None:
         """All of `data` or nothing, even on a full disk or Ctrl-C."""
-        before = self._file.seek(0, os.SEEK_END)
+        before = self.size
         left = memoryview(data)
         try:
             while left:
@@ -107,12 +151,23 @@ class LineFile(Closing):
                 error.filename = str(self.path)  # Python leaves it out of a failed write
             raise
 
+    @property
+    def size(self) -> int:
+        return self._file.seek(0, os.SEEK_END)
+
+    def is_lost(self) -> bool:
+        """Whether `path` was deleted or replaced since it was opened: what is appended reaches no one."""
+        try:
+            return not os.path.samestat(os.stat(self.path), os.fstat(self._file.fileno()))
+        except FileNotFoundError:
+            return True
+
     def truncate(self, size: int) -> None:
         self._file.truncate(size)
 
     def drop_torn_line(self) -> None:
         """Cut off what follows the last line end."""
-        end = start = self._file.seek(0, os.SEEK_END)
+        end = start = self.size
         with open(self.path, "rb") as file:
             while start > 0:
                 start = max(0, start - 2**20)

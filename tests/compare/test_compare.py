@@ -277,7 +277,11 @@ def test_a_killed_worker_ends_the_comparison_with_a_message(tmp_path):
 
 def test_a_folder_never_mixes_two_comparisons(tmp_path):
     one = Plan(["grpo", "gear"], 3, [1e-4])
+    (tmp_path / "killed").mkdir()
+    (tmp_path / "killed" / ".compare.json.999999999.partial").write_text("{")  # at its first rename
+    assert open_folder(tmp_path / "killed", one) == one
     assert open_folder(tmp_path / "c", one) == one == open_folder(tmp_path / "c", None)
+    assert (tmp_path / "c").stat().st_mode & 0o777 == 0o700
     with pytest.raises(GearError, match="seeds differ"):
         open_folder(tmp_path / "c", Plan(["grpo", "gear"], 4, [1e-4]))
     with pytest.raises(GearError, match="no comparison to resume"):

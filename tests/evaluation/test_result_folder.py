@@ -12,6 +12,10 @@ from gear_rl.evaluation.result_folder import ResultFolder
 
 def test_settings_are_never_mixed(tmp_path):
     ResultFolder(tmp_path / "r", {"temperature": 0.6, "rows": 3}).close()
+    assert (tmp_path / "r").stat().st_mode & 0o777 == 0o700
+    (tmp_path / "killed").mkdir()
+    (tmp_path / "killed" / ".settings.json.999999999.partial").write_text("{")  # at its first rename
+    ResultFolder(tmp_path / "killed", {"rows": 3}).close()
     with pytest.raises(GearError, match=r"temperature is 0.6 there and 1.0 here. Give another --out"):
         ResultFolder(tmp_path / "r", {"temperature": 1.0, "rows": 3})
     (tmp_path / "other").mkdir()

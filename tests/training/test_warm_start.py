@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import bfcl_sample
@@ -149,6 +152,20 @@ def test_a_warm_start_and_steps_of_gear(task, data, blank, tmp_path, capsys):
     assert any(m["reward"] > 0 and m["grad_norm"] > 0 for m in metrics), metrics
     assert all(m["signals/reverse_kl"] > 0 for m in metrics)
     assert "reference rollouts" in capsys.readouterr().out
+
+
+@needs_math
+def test_a_warm_start_killed_while_saving_is_started_again(data, blank, tmp_path):
+    """SIGKILL when all is written and not yet in its place: the folder does not exist, and the same command makes it whole."""
+    warm = tmp_path / "warm"
+    words = ["warmstart", *words_for("gsm8k", data), "--model", blank, *settings("warm.epochs=1")]
+    killed = Path(__file__).parents[1] / "helpers" / "gear_killed.py"
+    done = subprocess.run([sys.executable, killed, "warm", *words, "--out", warm], capture_output=True, timeout=200)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert not warm.exists() and len(list(tmp_path.glob(".warm.*.partial/model.safetensors"))) == 1
+    assert main([*words, "--out", str(warm)]) == 0 and list(tmp_path.iterdir()) == [warm]
+    assert main([*words, "--out", str(tmp_path / "again")]) == 0
+    assert (warm / "model.safetensors").read_bytes() == (tmp_path / "again" / "model.safetensors").read_bytes()
 
 
 WARM = {

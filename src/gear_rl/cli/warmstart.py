@@ -52,7 +52,7 @@ def _teach(args: argparse.Namespace, task: Any, options: Any) -> int:
 
     import torch
 
-    from gear_rl.files import write_json
+    from gear_rl.files import replacing_folder, write_json
     from gear_rl.models import choose_device, context_of, find_model, load_model
     from gear_rl.training.run import versions
     from gear_rl.training.warm_start import rollouts_of, warm_start
@@ -66,11 +66,11 @@ def _teach(args: argparse.Namespace, task: Any, options: Any) -> int:
         f"{counts['used']} reference rollouts of {len(rows)} "
         f"(rejected by the judge {counts['rejected']}, too long {counts['too_long']})"
     )
-    curve = warm_start(model, tokenizer, rollouts, options, args.seed, lambda text: print(text, flush=True))
-    args.out.mkdir(parents=True, exist_ok=True)
-    model.save_pretrained(args.out)
-    tokenizer.save_pretrained(args.out)
-    setting = {"task": args.task, "model": args.model, "seed": args.seed, "warm": asdict(options)}
-    write_json(args.out / "warm_start.json", {**setting, "counts": counts, "versions": versions(), "curve": curve})
+    with replacing_folder(args.out) as scratch:  # before the training: a place that cannot be written to costs no time
+        curve = warm_start(model, tokenizer, rollouts, options, args.seed, lambda text: print(text, flush=True))
+        model.save_pretrained(scratch)
+        tokenizer.save_pretrained(scratch)
+        setting = {"task": args.task, "model": args.model, "seed": args.seed, "warm": asdict(options)}
+        write_json(scratch / "warm_start.json", {**setting, "counts": counts, "versions": versions(), "curve": curve})
     print(f"the model is in {args.out}: gear train --task {args.task} --model {args.out}")
     return 0

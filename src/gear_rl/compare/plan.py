@@ -9,7 +9,7 @@ from typing import Any
 
 from gear_rl.compare.jobs import Job, Setting, candidates
 from gear_rl.errors import GearError
-from gear_rl.files import write_json
+from gear_rl.files import remove_abandoned, write_json
 from gear_rl.methods import find_method, method
 from gear_rl.methods.controls import CONTROLS
 from gear_rl.tasks import make_task
@@ -169,6 +169,7 @@ class Plan:
 def open_folder(path: Path, plan: Plan | None) -> Plan:
     """Start a comparison in `path`, or resume the one that is there (`plan` None, or the same)."""
     file = path / "compare.json"
+    remove_abandoned(path)
     if file.is_file():
         try:
             stored = json.loads(file.read_text())
@@ -185,6 +186,6 @@ def open_folder(path: Path, plan: Plan | None) -> Plan:
         raise GearError(f"{path} has no comparison to resume: it has no compare.json.")
     if path.exists() and any(path.iterdir()):
         raise GearError(f"{path} exists and is not a comparison. Give another --out.")
-    path.mkdir(parents=True, exist_ok=True)
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_json(file, {"format": FORMAT, **asdict(plan)})
     return plan

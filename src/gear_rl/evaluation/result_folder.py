@@ -14,7 +14,7 @@ from typing import Any
 
 from gear_rl.errors import GearError
 from gear_rl.evaluation.evaluate import key_of
-from gear_rl.files import LineFile, write_json
+from gear_rl.files import LineFile, remove_abandoned, write_json
 
 FORMAT = 1
 
@@ -44,12 +44,13 @@ class ResultFolder:
         self._settings, self._samples, self._summary = (
             path / name for name in ("settings.json", "samples.jsonl", "summary.json")
         )
+        remove_abandoned(path)
         if path.exists() and (not path.is_dir() or (any(path.iterdir()) and not self._settings.is_file())):
             raise GearError(f"{path} exists and is not a folder of results. Give another --out.")
         if self._settings.is_file():
             self._refuse_other_settings()
         else:
-            path.mkdir(parents=True, exist_ok=True)
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_json(self._settings, self.settings)
         self._file = LineFile(self._samples)
         if not self._file.lock():

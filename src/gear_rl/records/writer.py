@@ -23,12 +23,12 @@ class RecordWriter(Closing):
 
     def __init__(self, path: str | Path, header: Mapping[str, Any]) -> None:
         self.path = Path(path)
-        self._file = LineFile(self.path)
+        self.file = LineFile(self.path)
         self._step, self._groups_of_step = -1, 0
         try:
             self._start_or_continue(_to_line({"schema": SCHEMA, "version": VERSION, **header}))
         except BaseException:
-            self._file.close()
+            self.file.close()
             raise
 
     def _start_or_continue(self, header: bytes) -> None:
@@ -36,15 +36,15 @@ class RecordWriter(Closing):
         with open(self.path, "rb") as file:
             first = file.readline(len(header))
             if header.startswith(first) and not first.endswith(b"\n"):  # new, or killed within the header
-                self._file.truncate(0)
-                self._file.append(header)
+                self.file.truncate(0)
+                self.file.append(header)
                 return
             file.seek(0)
             found, wanted = read_header(self.path, file), json.loads(header)
         if found != wanted:
             differing = sorted(key for key in {*found, *wanted} if found.get(key) != wanted.get(key))
             raise GearError(f"{self.path} is the record of another run: its {', '.join(differing)} differ.")
-        self._file.drop_torn_line()
+        self.file.drop_torn_line()
 
     def write(
         self,
@@ -96,7 +96,7 @@ class RecordWriter(Closing):
                 trained=rollouts.trained is None or bool(rollouts.trained[i]),
             )
             lines.append(_to_line(vars(line)))
-        self._file.append(b"".join(lines))
+        self.file.append(b"".join(lines))
         self._groups_of_step = max(groups) + 1
 
     def truncate_after(self, step: int) -> None:
@@ -115,10 +115,10 @@ class RecordWriter(Closing):
                     self._step, self._groups_of_step = rollout["step"], 0
                 self._groups_of_step = max(self._groups_of_step, rollout["group"] + 1)
                 keep = file.tell()
-        self._file.truncate(keep)
+        self.file.truncate(keep)
 
     def close(self) -> None:
-        self._file.close()
+        self.file.close()
 
 
 def _as_lists(rollouts: Rollouts, credit: Credit) -> dict[str, Any]:

@@ -64,8 +64,12 @@ class TrainOptions:
     """Problems of the test split for the evaluation before and after."""
     checkpoint_every: int = option(50, at_least=1)
     """Steps between two checkpoints."""
+    keep_checkpoints: int = option(2, at_least=2, note="the one being written, and the one before it")
+    """The newest that are kept."""
     record_every: int = option(10, at_least=1)
     """Steps between two whose rollouts are kept in the record."""
+    record_megabytes: float | None = option(None, above=0)
+    """Size of the record after which nothing more is recorded. None: no bound."""
     sampler: str = option("own", choices=SAMPLERS)
     """What samples the rollouts. own: our decoding, exactly resumable. continuous_batching: transformers' paged cache. vllm:
     vLLM in this process, started and updated by TRL. Evaluation before and after is always by our own (docs/vllm.md)."""

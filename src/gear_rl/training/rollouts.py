@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gear_rl.chat.messages import Prompt
@@ -64,13 +65,27 @@ class TaskSampler:
 
 
 class RunRecorder:
-    """Writes the rollouts of every `every`-th step to the run's record."""
+    """Writes the rollouts of every `every`-th step to the run's record, until it has `most` bytes. Whether it has them is seen
+    by the file alone, so that a resumed run records the same."""
 
-    def __init__(self, writer: RecordWriter, tokenizer: Any, every: int) -> None:
-        self.writer, self.tokenizer, self.every = writer, tokenizer, every
+    def __init__(
+        self,
+        writer: RecordWriter,
+        tokenizer: Any,
+        every: int,
+        most: float = math.inf,
+        say: Callable[[str], None] = print,
+    ) -> None:
+        self.writer, self.tokenizer, self.every, self.most, self.say = writer, tokenizer, every, most, say
+        self._said = False
 
     def __call__(self, scored: Scored, /) -> None:
         if scored.step % self.every:
+            return
+        if self.writer.file.size >= self.most:
+            if not self._said:
+                self.say(f"{self.writer.path} has {self.most / 1e6:g} MB (train.record_megabytes): no more is recorded")
+            self._said = True
             return
         verdicts = scored.sampled.verdicts
         successes = None if verdicts is None else [v.success for v in verdicts]

@@ -19,14 +19,16 @@ from gear_rl.errors import GearError, unknown_name
 from gear_rl.files import write_json
 from gear_rl.methods import method
 from gear_rl.models import choose_device, load_model, model_for
+from gear_rl.records.writer import RecordWriter
 from gear_rl.signals import from_verdicts
 from gear_rl.signals.sources import as_text
 from gear_rl.tasks import Task, make_task
 from gear_rl.tasks.base import check_rows
 from gear_rl.training.config import TrainConfig
+from gear_rl.training.failed_writes import naming_failed_writes
 from gear_rl.training.processes import in_first, naming_lost_processes, rollouts_here
 from gear_rl.training.progress import Progress
-from gear_rl.training.run_folder import RunFolder
+from gear_rl.training.run_folder import RunFolder, step_of
 
 
 def prepare(config: TrainConfig, processes: int = 1) -> tuple[Task, str]:
@@ -73,7 +75,6 @@ def run(
 ) -> int:
     """Train, or resume training. `say` shows what happens. Returns the exit code."""
     from gear_rl.evaluation.evaluate import evaluate_model
-    from gear_rl.records.writer import RecordWriter
     from gear_rl.sampling.sampler import Sampler
     from gear_rl.training.engines import ParallelTrainer, find_engine
 
@@ -81,8 +82,8 @@ def run(
     ranks = ranks or Alone()
     writes = ranks.index == 0
     device = choose_device(options.device)
-    checkpoint = in_first(ranks, folder.last_complete_checkpoint)
-    step = int(checkpoint.name.rsplit("-", 1)[1]) if checkpoint else 0
+    checkpoint = in_first(ranks, folder.checkpoint_to_resume)
+    step = step_of(checkpoint) if checkpoint else 0
     done = in_first(ranks, lambda: json.loads(folder.evaluation.read_text()) if folder.evaluation.exists() else {})
     if "after" in done:
         say.line(f"{folder.path} is finished already.")
@@ -113,20 +114,13 @@ def run(
     trainer = build(config, folder, task, model, tokenizer, writer, say, *([ranks] if ranks.size > 1 else []))
     began, interrupt = time.time(), signal.getsignal(signal.SIGINT)
     try:
-        with say.progress(options.steps, step), naming_lost_processes(ranks, folder.path):
+        with naming_failed_writes(folder), say.progress(options.steps, step), naming_lost_processes(ranks, folder.path):
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    except Exception as error:
-        # A full disk, as the two writers of a checkpoint put it: safetensors, and torch.save.
-        if "I/O error" in str(error) or "PytorchStreamWriter" in str(error):
-            raise GearError(
-                f"a checkpoint could not be written: {str(error).splitlines()[0]}. The one before it is whole. "
-                f"Free some space, then: gear train --resume {folder.path}"
-            ) from error
-        raise
     finally:
         signal.signal(signal.SIGINT, interrupt)
     if trainer.steps_taken < options.steps:
         say.line(f"interrupted after step {trainer.steps_taken}; saved. Go on with: gear train --resume {folder.path}")
+        _refuse_lost_files(folder, writer)
         return 130
     say.line(f"trained {options.steps - step} steps in {time.time() - began:.0f} s")
     parallel = trainer if isinstance(trainer, ParallelTrainer) else None
@@ -135,23 +129,35 @@ def run(
             trained = Sampler(options.precision)(policy)
             done["after"] = evaluate_model(trained, tokenizer, task, test_rows, say=say.line)
         ranks.wait()
-    scratch = folder.path / "model.tmp"
+    scratch = folder.unfinished_model
     if writes:
         shutil.rmtree(scratch, ignore_errors=True)
     ranks.wait()
-    if parallel:
-        parallel.save_policy(scratch)
-    else:
-        trainer.policy.save_pretrained(scratch)
-    if writes:
-        tokenizer.save_pretrained(scratch)
-        if folder.model.exists():  # killed before it had written its evaluation
-            shutil.rmtree(folder.model)
-        scratch.replace(folder.model)
-        write_json(folder.evaluation, done)
-        say.summary(done, folder)
+    with naming_failed_writes(folder):
+        if parallel:
+            parallel.save_policy(scratch)
+        else:
+            trainer.policy.save_pretrained(scratch)
+        if writes:
+            tokenizer.save_pretrained(scratch)
+            if folder.model.exists():  # killed before it had written its evaluation
+                shutil.rmtree(folder.model)
+            scratch.replace(folder.model)
+            write_json(folder.evaluation, done)
+            say.summary(done, folder)
     ranks.wait()
+    _refuse_lost_files(folder, writer)
     return 0
+
+
+def _refuse_lost_files(folder: RunFolder, writer: RecordWriter | None) -> None:
+    """A record that no one can read is not a success."""
+    files = [folder.log, writer.file if writer else None]
+    if lost := [file.path.name for file in files if file and file.is_lost()]:
+        raise GearError(
+            f"{' and '.join(lost)} in {folder.path}: deleted or replaced while the run wrote to it, so that what it wrote is "
+            "lost. Everything else is saved."
+        )
 
 
 def _refuse_other_processes(folder: RunFolder, processes: int, resumes: bool) -> None:

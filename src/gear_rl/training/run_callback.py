@@ -11,7 +11,7 @@ from transformers import TrainerCallback
 from gear_rl.engines.ranks import Alone, Ranks
 from gear_rl.errors import GearError
 from gear_rl.training.progress import Progress
-from gear_rl.training.run_folder import RunFolder, mark_complete
+from gear_rl.training.run_folder import RunFolder
 
 MOST_SKIPPED = 5
 """Consecutive steps without a finite gradient. One more ends the run."""
@@ -68,7 +68,8 @@ class RunCallback(TrainerCallback):
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.ranks.wait()  # every process has files in it
         if self.ranks.index == 0:
-            mark_complete(self.folder.checkpoints / f"checkpoint-{state.global_step}")
+            for name in self.folder.complete(self.folder.checkpoints / f"checkpoint-{state.global_step}"):
+                self.progress.line(f"{self.folder.path / name} is gone; the run goes on, and ends with an error")
         self.ranks.wait()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from typing import Any
 
@@ -67,7 +68,7 @@ def build_trainer(
         bf16=options.precision == "bfloat16",
         save_strategy="steps",
         save_steps=options.checkpoint_every,
-        save_total_limit=2,  # the one being written, and the one to fall back to
+        save_total_limit=options.keep_checkpoints,
         logging_strategy="steps",
         report_to=options.report_to,
         use_vllm=by_vllm,
@@ -75,6 +76,7 @@ def build_trainer(
         **TRAINER_SETTINGS,
     )
 
+    most = math.inf if options.record_megabytes is None else options.record_megabytes * 1e6
     chosen = method(config.credit, **config.credit_options)
     rows = task.rows("train", options.steps * options.prompts, config.seed)
     sampler = TaskSampler(task, tokenizer, options.temperature, options.precision, config.seed, options.seeded_sampling)
@@ -101,7 +103,7 @@ def build_trainer(
         answer_prefix=task.answer_prefix,
         knowledge=VerdictKnowledge(task, rows[0], chosen, tokenizer),
         mask_budget=options.mask_budget,
-        recorder=None if writer is None else RunRecorder(writer, tokenizer, options.record_every),
+        recorder=None if writer is None else RunRecorder(writer, tokenizer, options.record_every, most, say.line),
         callbacks=[RunCallback(folder, say, ranks)],
     )
     sampler.open_turns = vllm_turns(trainer.vllm_generation) if by_vllm else IN_PROCESS[options.sampler]
