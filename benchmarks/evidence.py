@@ -26,7 +26,7 @@ from evidence_tables import TABLES, Budget, smoke
 from gear_rl.compare.jobs import Job, Setting
 from gear_rl.compare.plan import Plan, open_folder
 from gear_rl.compare.results import read_outcome, summarise
-from gear_rl.compare.runner import is_finished, longest_run, run_all
+from gear_rl.compare.runner import is_finished, run_all, typical_run
 from gear_rl.compare.table import markdown
 from gear_rl.compare.tuning import choose, tried
 from gear_rl.errors import GearError
@@ -74,8 +74,8 @@ def run_column(plan: Plan, folder: Path, out: Path, workers: int, until: float) 
 
     def all_of(jobs: list[Job]) -> int:
         reuse(plan, jobs, folder / "runs", out)
-        longest = max((longest_run(runs) for runs in out.glob("*/*/runs")), default=0.0)
-        return run_all(plan, jobs, folder, workers, say, until, longest)
+        typical = max((typical_run(runs) for runs in out.glob("*/*/runs")), default=0.0)
+        return run_all(plan, jobs, folder, workers, say, until, typical)
 
     if all_of(plan.tuning_jobs()):
         return None

@@ -52,7 +52,9 @@ def headline(b: Budget) -> Columns:
 def segments(b: Budget) -> Columns:
     """Where GEAR's segments end: adaptive, at each token, at random, at fixed lengths, at each turn."""
     few = replace(b, seeds=min(b.seeds, 3), worlds=b.worlds[:2])
-    return {"perfect": few.plan(["grpo", "gear", "token", "random_segments", "fixed_segments", "turn_segments", "oracle"])}
+    return {
+        "perfect": few.plan(["grpo", "gear", "token", "random_segments", "fixed_segments", "turn_segments", "oracle"])
+    }
 
 
 def directions(b: Budget) -> Columns:
@@ -122,7 +124,7 @@ def smoke(table: str, budget: Budget) -> Columns:
     """The table's first column, cut to what takes a minute: it shows that the machinery works, and no result."""
     short = (("steps", 2), ("prompts", 2), ("generations", 4), ("eval_rows", 8))
     first, plan = next(
-        iter(TABLES[table](replace(budget, seeds=2, worlds=(), tuning_worlds=(), tuning_runs=4)).items())
+        iter(TABLES[table](replace(budget, seeds=2, worlds=(1,), tuning_worlds=(4,), tuning_runs=4)).items())
     )
     settings = {**plan.settings, "train": dict(short), "task": {**plan.settings.get("task", {}), "steps": 4}}
     return {first: replace(plan, methods=plan.methods[:4], settings=settings)}

@@ -18,14 +18,15 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 
 from gear_rl.compare.jobs import Job
 from gear_rl.compare.plan import Plan
 from gear_rl.errors import GearError
 
 TOO_LATE = "not started: the time is up"
-MARGIN = 1.2
-"""What a run may take, as a multiple of the longest so far, when there is an end to the time."""
+MARGIN = 1.5
+"""What a run may take, as a multiple of what they took so far, when there is an end to the time."""
 
 
 Work = tuple[Plan, Job, Path, float, float]
@@ -34,9 +35,9 @@ Work = tuple[Plan, Job, Path, float, float]
 def run_job(work: Work) -> tuple[Job, str | None]:
     """Train one job to its end, or resume it. Returns the job, and why it failed. Runs in a worker process.
 
-    `until`: no run starts that would end after this time, if it takes a little longer than the longest so far."""
-    plan, job, parent, until, longest = work
-    if until < math.inf and time.time() + MARGIN * max(longest, longest_run(parent)) > until:
+    `until`: no run starts that would end after this time, if it takes somewhat longer than they did so far."""
+    plan, job, parent, until, typical = work
+    if until < math.inf and time.time() + MARGIN * max(typical, typical_run(parent)) > until:
         return job, TOO_LATE
     try:
         _train(plan, job, parent / job.name)
@@ -68,9 +69,10 @@ def _train(plan: Plan, job: Job, path: Path) -> None:
     write_json(seconds, spent + time.time() - began)
 
 
-def longest_run(runs: Path) -> float:
-    """Seconds that the longest finished run in `runs` took; 0 where there is none."""
-    return max((float(json.loads(file.read_text())) for file in runs.glob("*/seconds.json")), default=0.0)
+def typical_run(runs: Path) -> float:
+    """Seconds that the finished runs in `runs` took, the median: some may be from a busier machine. 0: there is none."""
+    took = [float(json.loads(file.read_text())) for file in runs.glob("*/seconds.json")]
+    return median(took) if took else 0.0
 
 
 def is_finished(path: Path) -> bool:
@@ -127,10 +129,10 @@ def run_all(
     workers: int,
     finished: Callable[[int, int, Job], None],
     until: float = math.inf,
-    longest: float = 0.0,
+    typical: float = 0.0,
 ) -> int:
     """All jobs that are not finished yet. Calls `finished(done, of, job)` after each. A failed job does not stop the others.
-    Returns how many were not started because they would not have ended at the time `until`. `longest`: seconds of a run, where
+    Returns how many were not started because they would not have ended at the time `until`. `typical`: seconds of a run, where
     that is known from elsewhere."""
     runs = folder / "runs"
     runs.mkdir(exist_ok=True)
@@ -141,7 +143,7 @@ def run_all(
     os.environ["OMP_NUM_THREADS"] = "1"  # inherited by the workers: one core each
     failed, waiting = [], 0
     with _pool(min(workers, len(left))) as pool:
-        for job, why in _results(pool, [(plan, job, runs, until, longest) for job in left], folder):
+        for job, why in _results(pool, [(plan, job, runs, until, typical) for job in left], folder):
             if why == TOO_LATE:
                 waiting += 1
                 continue
