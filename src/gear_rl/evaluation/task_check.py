@@ -12,7 +12,7 @@ from typing import Any
 
 from gear_rl.evaluation.evaluate import with_ids
 from gear_rl.tasks.base import Row, Task, Verdict, replay
-from gear_rl.time_limits import in_order
+from gear_rl.limits import in_order
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from functools import wraps
 from typing import Any
 
 from gear_rl.errors import GearError
-from gear_rl.time_limits import time_limit
+from gear_rl.limits import time_limit
 
 
 def limited(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""Time limits for code that is not ours (tasks, chat templates), and threads that nothing has to wait for.
+"""Limits of time and memory for code that is not ours (tasks, chat templates), and threads that nothing has to wait for.
 
 In the main thread an alarm ends what takes too long: sleeping, waiting, and Python code that loops. In another thread nothing
 can be ended, so the thread that waits for it (`in_threads`) looks at the clock, and leaves it behind. Windows has no alarm:
@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import queue
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 from gear_rl.errors import GearError
@@ -20,6 +22,7 @@ from gear_rl.errors import GearError
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 SECONDS_BETWEEN_LOOKS = 0.5
+_one_memory_limit = threading.Lock()
 _running: dict[int, tuple[float, str]] = {}
 """Thread → until when what it runs may take, and what to say then."""
 
@@ -53,6 +56,27 @@ def time_limit(seconds: float, message: str) -> Iterator[None]:
                 signal.signal(signal.SIGALRM, handler)
                 if left:  # somebody else's alarm
                     signal.setitimer(signal.ITIMER_REAL, max(0.001, left - (time.monotonic() - began)))
+
+
+@contextmanager
+def memory_limit(most: int, message: str) -> Iterator[None]:
+    """Inside, a GearError with `message` once this process takes `most` bytes more than now. Other systems than Linux have no
+    such limit: there, memory that runs out is the same error."""
+    with _one_memory_limit:
+        if sys.platform == "linux":
+            import resource
+
+            taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+            soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+            lower = taken + most if soft == resource.RLIM_INFINITY else min(taken + most, soft)
+            resource.setrlimit(resource.RLIMIT_AS, (lower, hard))
+        try:
+            yield
+        except MemoryError:
+            raise GearError(message) from None
+        finally:
+            if sys.platform == "linux":
+                resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 def in_threads(

@@ -1,13 +1,14 @@
 """Time limits: in the main thread by an alarm, in others by whoever waits for them."""
 
 import signal
+import sys
 import threading
 import time
 
 import pytest
 
 from gear_rl.errors import GearError
-from gear_rl.time_limits import in_order, in_threads, time_limit
+from gear_rl.limits import in_order, in_threads, memory_limit, time_limit
 
 
 def test_the_main_thread_is_interrupted():
@@ -62,3 +63,14 @@ def test_results_are_in_order_and_errors_are_raised(most):
     assert in_order(lambda n: (time.sleep(0.01 * (5 - n)), n)[1], range(5), most) == [0, 1, 2, 3, 4]
     with pytest.raises(ZeroDivisionError):
         in_order(lambda n: 1 // n, [1, 0, 1], most)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits a process's memory")
+def test_memory_is_limited_inside_only():
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    with pytest.raises(GearError, match="too much"), memory_limit(2**28, "too much"):
+        bytearray(2**29)
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
+    assert len(bytearray(2**29)) == 2**29
