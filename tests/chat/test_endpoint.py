@@ -102,7 +102,7 @@ def test_a_request_ends_at_its_deadline_whatever_the_server_sends(server, troubl
 
 def test_a_deadline_that_is_never_met_says_so(server):
     server.trouble = ["drip"] * 2
-    with pytest.raises(GearError, match="no answer within 0.3 s; gave up after 2 attempts"):
+    with pytest.raises(GearError, match=r"no answer within 0\.3 s; gave up after 2 attempts"):
         quick(server, timeout=0.3, retries=1).chat(ASK)
 
 

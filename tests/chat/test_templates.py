@@ -125,7 +125,8 @@ LOOP = "{% for i in range(99999) %}" * 3 + "%s" + "{% endfor %}" * 3
 def test_a_hostile_template_ends_with_a_message(template, says, monkeypatch):
     monkeypatch.setattr(templates, "SECONDS", 1.0)
     tokenizer = characters(template)
-    for use in (lambda: tokenized_prompts(tokenizer, [[{"role": "user", "content": "hi"}]]), lambda: Replies(tokenizer).ids("hi")):
+    prompt = [{"role": "user", "content": "hi"}]
+    for use in (lambda: tokenized_prompts(tokenizer, [prompt]), lambda: Replies(tokenizer).ids("hi")):
         began = time.monotonic()
         with pytest.raises(GearError, match=says):
             use()

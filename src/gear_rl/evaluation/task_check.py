@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gear_rl.evaluation.evaluate import with_ids
-from gear_rl.tasks.base import Row, Task, Verdict, replay
 from gear_rl.limits import in_order
+from gear_rl.tasks.base import Row, Task, Verdict, replay
 
 
 @dataclass(frozen=True)

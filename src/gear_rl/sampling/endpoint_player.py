@@ -10,9 +10,9 @@ from typing import Any
 
 from gear_rl.chat.endpoint import ContextFull, Endpoint
 from gear_rl.chat.messages import Message
+from gear_rl.limits import in_threads
 from gear_rl.sampling.players import Job, Judging, Sample, sample_of
 from gear_rl.tasks.base import Task, Transcript, reply_of, tools_of
-from gear_rl.limits import in_threads
 
 LARGEST_DIALOGUE = 2**23
 """Characters. All of it is sent again with every turn."""

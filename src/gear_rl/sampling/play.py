@@ -16,11 +16,11 @@ import torch
 from gear_rl.chat.messages import Prompt
 from gear_rl.chat.templates import Replies, end_tokens, tokenized_prompts
 from gear_rl.errors import GearError
+from gear_rl.limits import in_order
 from gear_rl.models import context_of
 from gear_rl.sampling.own_turns import OwnTurns
 from gear_rl.sampling.turns import Request, Turn, TurnSampler
 from gear_rl.tasks.base import Episode, Row, Task, Transcript, Verdict, reply_of, tools_of, verdicts
-from gear_rl.limits import in_order
 
 __all__ = ["Played", "Replies", "judge_all", "play", "play_on", "play_with", "tokenized_prompts", "transcripts"]
 

@@ -41,8 +41,8 @@ from typing import Any, ClassVar, Protocol
 
 from gear_rl.chat.messages import Message, Tools
 from gear_rl.errors import GearError
-from gear_rl.tasks.call_limits import limited, within_time
 from gear_rl.limits import in_order
+from gear_rl.tasks.call_limits import limited, within_time
 
 Row = dict[str, Any]
 """One problem; the keys are listed above."""
