@@ -34,6 +34,11 @@ def test_a_request_and_its_answer(server):
     assert server.requests == [sent] and server.headers[0]["Authorization"] == "Bearer secret"
 
 
+def test_a_key_that_is_no_secret_may_be_a_word_of_the_answer():
+    with serving(lambda body: message("EMPTY")) as server:
+        assert quick(server, key="EMPTY").chat(ASK).text == "EMPTY"
+
+
 @pytest.mark.parametrize(
     ("url", "base"),
     [

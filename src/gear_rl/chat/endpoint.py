@@ -27,6 +27,8 @@ from gear_rl.errors import GearError, printable
 LARGEST_ANSWER = 2**22
 """Bytes of one HTTP answer. Parsed, JSON can take 25 times as much."""
 LONGEST_PAUSE = 60.0
+SHORTEST_KEY = 12
+"""Characters of a key that is kept out of what a server says."""
 MAY_PASS = (408, 409, 425, 429, 500, 502, 503, 504, 529)
 
 
@@ -124,7 +126,7 @@ class Endpoint:
     def __post_init__(self) -> None:
         parts = urllib.parse.urlsplit(self.url if "://" in self.url else f"http://{self.url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise GearError(f"{self.named[0]} {self.url!r}: write it as http://HOST:PORT or https://HOST/v1.")
+            raise GearError(f"{self.named[0]}: write it as http://HOST:PORT or https://HOST/v1.")
         if parts.username or parts.password or parts.query or parts.fragment:
             address, key, _ = self.named
             raise GearError(f"{address}: no user, password, query or fragment in it; name the key with {key}.")
@@ -230,7 +232,12 @@ class Endpoint:
             call.close()
         if call.ended or problem:
             raise _Passing(f"no answer within {self.timeout:g} s" if call.ended else problem)
-        return text
+        return self._without_key(text)
+
+    def _without_key(self, data: bytes) -> bytes:
+        """A server may repeat the key that it was sent; what it says ends up in messages and files. Short ones ("EMPTY", for
+        servers that want some key) are no secrets, and may be words of an answer."""
+        return data.replace(self.key.encode(), b"[key]") if self.key and len(self.key) >= SHORTEST_KEY else data
 
     def _read(self, response: Any) -> bytes:
         parts, size = [], 0
@@ -243,7 +250,7 @@ class Endpoint:
 
     def _refused(self, error: urllib.error.HTTPError) -> None:
         try:
-            body = error.read(4096)
+            body = self._without_key(error.read(4096))
         except (OSError, http.client.HTTPException):
             body = b""
         said = body.decode(errors="replace")
