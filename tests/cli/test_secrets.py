@@ -1,4 +1,4 @@
-"""Secrets of the environment reach no record, log, report or message: canaries are set, commands run, and everything is read."""
+"""Secrets of the environment reach no record, log, report or message: canaries are set, commands run, all is read."""
 
 import base64
 import json

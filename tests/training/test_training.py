@@ -255,7 +255,7 @@ def test_evaluation_survives_a_small_device(tmp_path, monkeypatch):
 
 
 def test_memory_that_runs_out_while_training_samples(tmp_path, monkeypatch, caplog):
-    """Fewer rollouts at once, with the same random numbers: what is sampled is the same up to rounding, and so are the steps."""
+    """Fewer rollouts at once, with the same random numbers: what is sampled is the same up to rounding."""
     steps = [*SMALL, "--set", "train.steps=2", "--set", "train.seeded_sampling=true", "--set", "train.eval_rows=2"]
     assert main(["train", "--out", str(tmp_path / "large"), *steps]) == 0
     sizes = limit_batch(monkeypatch, 4)  # a step samples 8 rollouts
