@@ -13,7 +13,7 @@ export HF_HUB_OFFLINE ?= 1
 export TRL_EXPERIMENTAL_SILENCE ?= 1
 export NO_MKDOCS_2_WARNING ?= 1
 
-.PHONY: train test lint docs browser nightly evidence-smoke clean verl-smoke verl-quick processes vllm-smoke
+.PHONY: train test lint audit docs browser nightly evidence-smoke clean verl-smoke verl-quick processes vllm-smoke
 train: $(READY)
 	$(BIN)/gear train $(ARGS)
 
@@ -30,6 +30,10 @@ lint: $(READY)
 	$(BIN)/ruff check src tests benchmarks examples docs
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo --no-cache
+
+# Licences of the pinned packages; their known vulnerabilities too, where pip-audit is installed.
+audit: $(READY)
+	$(BIN)/python tests/helpers/audit.py
 
 # The site, in build/site. Any warning is an error: a broken link, a page outside the navigation, a docstring that cannot be read.
 docs: $(READY)

@@ -1,7 +1,7 @@
 """mkdocs hooks: put files from outside docs/ into the site, and point links at their place there.
 
-README.md becomes the home page. CONTRIBUTING.md and CHANGELOG.md become pages. The navigation lists every method. Measured
-results and examples that pages link to are copied, so that the site is complete without the repository.
+README.md becomes the home page. CONTRIBUTING.md, SECURITY.md and CHANGELOG.md become pages. The navigation lists every method.
+Measured results and examples that pages link to are copied, so that the site is complete without the repository.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent.parent
-PAGES = {"index.md": "README.md", "CONTRIBUTING.md": "CONTRIBUTING.md", "CHANGELOG.md": "CHANGELOG.md"}
+PAGES = {"index.md": "README.md"} | {page: page for page in ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")}
 COPIED = ("benchmarks/results/*.json", "benchmarks/*.py", "examples/*.py", "LICENSE", "CITATION.cff")
 _LINK = re.compile(r"(\]\()(?!https?:|#|mailto:)([^)#\s]+)")
 

@@ -37,6 +37,24 @@ def load_model(path: str, device: str, dtype: str = "float32") -> tuple[Any, Any
     return model, tokenizer
 
 
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """On a GPU and, as far as the system says so, on a CPU."""
+    import torch
+
+    return isinstance(error, torch.OutOfMemoryError) or any(
+        text in str(error) for text in ("out of memory", "can't allocate memory", "not enough memory")
+    )
+
+
+def free_memory(error: RuntimeError) -> None:
+    """Let go of what was under way when memory ran out."""
+    import torch
+
+    error.__traceback__ = None  # it holds the batch's tensors
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
 def choose_device(wanted: str) -> str:
     """ "auto": a GPU if there is one. Raises where torch has no such device."""
     import torch

@@ -4,11 +4,12 @@ import json
 import socket
 import threading
 import time
+import tracemalloc
 
 import pytest
 from chat_server import message, serving
 
-from gear_rl.chat.endpoint import ContextFull, Endpoint
+from gear_rl.chat.endpoint import LARGEST_ANSWER, ContextFull, Endpoint
 from gear_rl.chat.tool_calls import Malformed, ToolCall, read_turn
 from gear_rl.errors import GearError
 
@@ -31,6 +32,11 @@ def test_a_request_and_its_answer(server):
     assert reply.text == "you said hi" and not reply.cut_off and reply.tokens == 3
     sent = {"model": "m", "messages": ASK, "tools": [{"type": "function"}], "temperature": 0.0, "max_tokens": 7}
     assert server.requests == [sent] and server.headers[0]["Authorization"] == "Bearer secret"
+
+
+def test_a_key_that_is_no_secret_may_be_a_word_of_the_answer():
+    with serving(lambda body: message("EMPTY")) as server:
+        assert quick(server, key="EMPTY").chat(ASK).text == "EMPTY"
 
 
 @pytest.mark.parametrize(
@@ -91,12 +97,60 @@ def test_a_rate_limit_holds_all_threads_back(server):
     assert len(others) == 2 and min(others) - first >= 0.45
 
 
-def test_silence_and_dripping_end_at_the_timeout(server):
-    for trouble in (1.0, "drip"):
-        server.trouble = [trouble]
-        began = time.monotonic()
-        assert quick(server, timeout=0.3).chat(ASK).text == "you said hi"
-        assert 0.3 <= time.monotonic() - began < 3
+@pytest.mark.parametrize("trouble", [30.0, "drip", "headers"])
+def test_a_request_ends_at_its_deadline_whatever_the_server_sends(server, trouble):
+    server.trouble = [trouble]
+    began = time.monotonic()
+    assert quick(server, timeout=0.5).chat(ASK).text == "you said hi"
+    assert 0.4 <= time.monotonic() - began < 10
+
+
+def test_a_deadline_that_is_never_met_says_so(server):
+    server.trouble = ["drip"] * 2
+    with pytest.raises(GearError, match=r"no answer within 0\.3 s; gave up after 2 attempts"):
+        quick(server, timeout=0.3, retries=1).chat(ASK)
+
+
+def test_an_endless_answer_is_cut_and_the_message_says_the_limit(server):
+    server.trouble = ["body"]
+    with pytest.raises(GearError, match=f"more than {LARGEST_ANSWER} bytes"):
+        quick(server, timeout=60).chat(ASK)
+
+
+def test_hostile_answers_to_many_threads_take_bounded_memory(server):
+    """JSON of empty objects takes 24 times its size once it is parsed."""
+    hostile = '{"choices": [' + "{}," * (LARGEST_ANSWER // 3 - 100) + "{}]}"
+    server.trouble = [(200, hostile, {})] * 4
+    endpoint, errors = quick(server, retries=0, timeout=120), []
+
+    def ask():
+        try:
+            endpoint.chat(ASK)
+        except GearError as error:
+            errors.append(str(error))
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    tracemalloc.start()
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(errors) == 4 and all("answered with no message" in error for error in errors)
+    assert peak < 300e6, peak
+
+
+def test_stop_ends_a_request_under_way(server):
+    server.trouble = [30.0]
+    endpoint = quick(server, timeout=60)
+    threading.Timer(0.3, endpoint.stop).start()
+    began = time.monotonic()
+    with pytest.raises(GearError, match="stopped"):
+        endpoint.chat(ASK)
+    assert time.monotonic() - began < 10
 
 
 def test_a_server_that_is_down():

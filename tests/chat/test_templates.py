@@ -1,11 +1,14 @@
 """Chat templates that people use, rendered by a tokenizer of one token a character: what the policy reads, to the letter."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 
+from gear_rl.chat import templates
 from gear_rl.chat.templates import Replies, end_tokens, tokenized_prompts, writes_tools
+from gear_rl.errors import GearError
 from gear_rl.tasks.base import tools_of
 
 trl = pytest.importorskip("trl")
@@ -100,3 +103,48 @@ def test_a_turn_ends_at_every_mark_the_model_knows():
 
     tokenizer = characters(CHATML)
     assert end_tokens(Model, tokenizer) == {0, 2} and end_tokens(object(), tokenizer) == {2}
+
+
+LOOP = "{% for i in range(99999) %}" * 3 + "%s" + "{% endfor %}" * 3
+
+
+@pytest.mark.parametrize(
+    ("template", "says"),
+    [
+        (LOOP.replace("%s", ""), "takes more than 1 s"),
+        (LOOP.replace("%s", "{{ 'x' * 1000 }}"), "takes more than 1 s|takes more than 1024 MiB"),
+        ("{{ 'x' * 10**11 }}", "takes more than 1024 MiB of memory"),
+        ("{{ 'x' | center(2 * 10**9) }}", "takes more than 1024 MiB of memory"),
+        ("{{ 'x' * 10**7 }}", "writes 10000000 characters for one conversation; at most"),
+        ("{{ raise_exception('roles must alternate\x1b[2J') }}", r"cannot write this: roles must alternate\?\[2J"),
+        ("{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}", "cannot write this: .*recursion"),
+        ("{{ messages[0].content.nothing.at_all }}", "cannot write this"),
+        ("{% if", "cannot write this"),
+    ],
+)
+def test_a_hostile_template_ends_with_a_message(template, says, monkeypatch):
+    monkeypatch.setattr(templates, "SECONDS", 1.0)
+    tokenizer = characters(template)
+    prompt = [{"role": "user", "content": "hi"}]
+    for use in (lambda: tokenized_prompts(tokenizer, [prompt]), lambda: Replies(tokenizer).ids("hi")):
+        began = time.monotonic()
+        with pytest.raises(GearError, match=says):
+            use()
+        assert time.monotonic() - began < 20
+
+
+def test_replies_are_kept_within_a_bound(monkeypatch):
+    tokenizer = characters(CHATML)
+    asked, render = [], templates.rendered_ids
+    monkeypatch.setattr(templates, "rendered_ids", lambda *a, **k: (asked.append(1), render(*a, **k))[1])
+    monkeypatch.setattr(templates, "MOST_KEPT", 100_000)
+    replies = Replies(tokenizer)
+    first = replies.ids("reply 0")
+    for i in range(200):
+        replies.ids(f"reply {i} " + "x" * 100)
+        assert replies.ids("reply 0") == first, "what is used stays"
+    assert len(asked) == 2 * 201
+    assert 0 < replies._bytes <= 100_000 and len(replies._kept) < 30
+    assert len(replies.ids("reply 1 " + "x" * 100)) > 100 and len(asked) == 2 * 202
+    huge = replies.ids("y" * 10_000)
+    assert len(huge) > 10_000 and len(replies._kept) == 1, "one that exceeds the bound is kept alone"

@@ -98,18 +98,19 @@ def test_top_p_keeps_the_likeliest(workshop, model_and_tokenizer):
     assert [p.completion_ids for p in greedy] == [p.completion_ids for p in nearly]
 
 
-def test_memory_that_runs_out_halves_the_batch(workshop, model_and_tokenizer, jobs, monkeypatch):
+def test_memory_that_runs_out_halves_the_batch(workshop, model_and_tokenizer, jobs, monkeypatch, caplog):
     """The error comes from a forward in the middle of the rollouts; the samples are those of a large device."""
     whole = {key_of(s): s for s in LocalPlayer(*model_and_tokenizer).play(workshop, jobs)}
     sizes = limit_batch(monkeypatch, 10)
     player = LocalPlayer(*model_and_tokenizer)
     assert {key_of(s): s for s in player.play(workshop, jobs)} == whole and len(whole) == 72
     assert sizes[:4] == [48, 24, 12, 6] and max(sizes[4:]) < 10
+    assert "memory ran out with 12 rollouts at once: 6 from here on." in caplog.text
 
 
 def test_one_rollout_that_does_not_fit_is_an_error(workshop, model_and_tokenizer, jobs, monkeypatch):
     limit_batch(monkeypatch, 0)
-    with pytest.raises(torch.OutOfMemoryError):
+    with pytest.raises(GearError, match="memory ran out with a single rollout"):
         list(LocalPlayer(*model_and_tokenizer).play(workshop, jobs))
 
 

@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -24,7 +24,9 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.answer, self.lock = answer, threading.Lock()
         self.trouble: list[Any] = []
-        """What the next requests get instead: (status, body, headers), "drop", "drip" or seconds of silence."""
+        """What the next requests get instead: (status, body, headers), "drop", "drip" (a byte at a time for ever), "headers"
+        (for ever), "body" (for ever, fast) or seconds of silence."""
+        self.closing = threading.Event()
         self.requests: list[dict] = []
         self.headers: list[Any] = []
         self.times: list[float] = []
@@ -48,15 +50,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.close()
             return
         if isinstance(trouble, (int, float)):
-            time.sleep(trouble)
+            self.server.closing.wait(trouble)
             trouble = None
-        if trouble == "drip":
-            self.send_response(200)
-            self.end_headers()
-            for _ in range(50):
-                self.wfile.write(b" ")
-                self.wfile.flush()
-                time.sleep(0.05)
+        if isinstance(trouble, str):
+            self._endless(trouble)
             return
         status, text, headers = trouble or (200, json.dumps(self.server.answer(body)), {})
         data = text.encode() if isinstance(text, str) else text
@@ -65,6 +62,14 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(data)
+
+    def _endless(self, kind: str) -> None:
+        """Until the client or the test has enough."""
+        self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n" if kind == "headers" else b"HTTP/1.1 200 OK\r\n\r\n")
+        chunk = {"headers": b"HTTP/1.1 100 Continue\r\n\r\n", "drip": b" ", "body": b" " * 65536}[kind]
+        with suppress(OSError):
+            while not self.server.closing.wait(0.05 if kind != "body" else 0):
+                self.wfile.write(chunk)
 
     def log_message(self, *_: Any) -> None:
         pass
@@ -78,5 +83,6 @@ def serving(answer: Callable[[dict], dict]):
     try:
         yield server
     finally:
+        server.closing.set()
         server.shutdown()
         server.server_close()

@@ -27,3 +27,17 @@ def run_out_of_memory(monkeypatch):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
     monkeypatch.setattr(torch.Tensor, "clone", too_large)
+
+
+def limit_tokens(body, most):
+    """Make a forward of `body` run out of memory for more than `most` tokens. Returns the list of tokens it was asked for."""
+    asked = []
+
+    def limited(module, args, kwargs):
+        given = kwargs.get("input_ids")
+        asked.append((kwargs["inputs_embeds"][..., 0] if given is None else given).numel())
+        if asked[-1] > most:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    body.register_forward_pre_hook(limited, with_kwargs=True)
+    return asked

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -12,7 +13,7 @@ import pytest
 
 from gear_rl.errors import GearError
 from gear_rl.tasks.workers.client import Workers
-from gear_rl.tasks.workers.process import Died, Overran
+from gear_rl.tasks.workers.process import SANDBOX, Died, Overran
 
 SCRIPT = Path(__file__).parents[1] / "helpers" / "hostile_worker.py"
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the system-call filter is Linux's")
@@ -47,6 +48,12 @@ def test_this_platform_gives_every_limit(workers):
     [
         "open('{mark}', 'w')",
         "os.open('{mark}', os.O_CREAT)",
+        "open('{kept}')",
+        "open('/etc/passwd')",
+        "os.listdir('/')",
+        "os.listdir(os.path.expanduser('~'))",
+        "open('/proc/{parent}/environ', 'rb')",
+        "open('/proc/self/mem', 'rb')",
         "os.mkdir('{mark}')",
         "os.symlink('/etc/passwd', '{mark}')",
         "os.rename('{kept}', '{mark}')",
@@ -91,6 +98,28 @@ def test_secrets_and_descriptors_are_not_there(workers):
     assert "gear-test-secret" not in json.dumps(run(workers, "result = dict(os.environ)"))
     held = run(workers, "result = [fd for fd in range(64) if os.path.exists(f'/proc/self/fd/{fd}')]")["result"]
     assert len(held) == 4, "the three standard ones, which lead nowhere, and the pipe for one reply"
+
+
+@linux
+def test_a_kernel_without_a_filter_is_said(monkeypatch, caplog, tmp_path):
+    """The same sandbox on a machine that the filters do not know."""
+    folder = tmp_path / "workers"
+    shutil.copytree(SANDBOX.parent, folder)
+    known = (folder / "syscalls.py").read_text()
+    (folder / "syscalls.py").write_text(known.replace('sys.platform == "linux"', 'sys.platform == "none"'))
+    monkeypatch.setattr("gear_rl.tasks.workers.process.SANDBOX", folder / "sandbox.py")
+    workers = Workers(SCRIPT, guarded=False)
+    try:
+        clean(workers)
+    finally:
+        workers.close()
+    assert workers.open_ways is not None and {"network", "reading files", "signals"} <= set(workers.open_ways)
+    assert "on this platform it cannot be kept from: network" in caplog.text
+
+
+def test_packages_can_still_be_imported(workers):
+    code = "import colorsys, sqlite3, numpy.polynomial as p, zoneinfo; result = [colorsys.__name__, p.__name__]"
+    assert run(workers, code)["result"] == ["colorsys", "numpy.polynomial"]
 
 
 def test_a_reply_cannot_be_forged_for_another_request(workers):

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from bad_input import mistakes
 from out_of_memory import limit_batch
 from safetensors.torch import load_file
@@ -251,3 +252,24 @@ def test_evaluation_survives_a_small_device(tmp_path, monkeypatch):
     assert sizes[:3] == [20, 10, 10] and sizes[-1] == 10
     for name in ("evaluation.json", "rollouts.jsonl", "model/model.safetensors"):
         assert (tmp_path / "large" / name).read_bytes() == (tmp_path / "small" / name).read_bytes()
+
+
+def test_memory_that_runs_out_while_training_samples(tmp_path, monkeypatch, caplog):
+    """Fewer rollouts at once, with the same random numbers: what is sampled is the same up to rounding."""
+    steps = [*SMALL, "--set", "train.steps=2", "--set", "train.seeded_sampling=true", "--set", "train.eval_rows=2"]
+    assert main(["train", "--out", str(tmp_path / "large"), *steps]) == 0
+    sizes = limit_batch(monkeypatch, 4)  # a step samples 8 rollouts
+    assert main(["train", "--out", str(tmp_path / "small"), *steps]) == 0
+    assert 8 in sizes and "memory ran out with 8 rollouts sampled at once: 4 from here on." in caplog.text
+    large, small = ((tmp_path / name / "rollouts.jsonl").read_text().splitlines() for name in ("large", "small"))
+    ids = [[json.loads(line)["token_ids"] for line in lines[1:9]] for lines in (large, small)]
+    assert ids[0] == ids[1] and len(ids[0]) == 8
+
+
+def test_memory_that_runs_out_in_the_loss_names_the_setting(tmp_path, monkeypatch, capsys):
+    def too_large(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr("trl.GRPOTrainer._compute_loss", too_large)
+    assert main(["train", "--out", str(tmp_path / "run"), *SMALL, "--set", "train.steps=2"]) == 2
+    assert "Tried to allocate 2.00 GiB. Lower train.rollouts_per_pass (now 8)" in capsys.readouterr().err

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gear_rl.chat.messages import Message
+from gear_rl.chat.templates import rendered
 from gear_rl.errors import GearError
 
 Tools = list[dict[str, Any]]
@@ -161,12 +162,9 @@ class ConversationTokens:
     # ------------------------------------------------------------------------------------------ by the tokenizer
     def _render(self, messages: list[Message], tools: Tools | None, where: str, opened: bool = False) -> str:
         try:
-            return self.tokenizer.apply_chat_template(
-                messages, tools=tools, tokenize=False, add_generation_prompt=opened, **self.chat
-            )
-        except Exception as error:  # whatever a template raises on data that it does not expect
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise _CannotWrite(f"{where}: the chat template of {self.model} cannot write this: {reason}") from None
+            return rendered(self.tokenizer, messages, tools, add_generation_prompt=opened, **self.chat)
+        except GearError as error:
+            raise _CannotWrite(f"{where}: {error}") from None
 
     def _ids(self, text: str) -> tuple[list[int], Spans | None]:
         if not self.tokenizer.is_fast:

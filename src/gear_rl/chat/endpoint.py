@@ -2,7 +2,7 @@
 
 Standard library only. A request that fails for a reason that may pass (no connection, a time-out, 408, 429, 5xx, an answer
 that is no JSON) is tried again with growing pauses; one that cannot succeed stops the run. A failure of the endpoint is
-never taken for an answer.
+never taken for an answer. Whatever a server sends, a request ends at its deadline, and its answer is bounded in size.
 """
 
 from __future__ import annotations
@@ -16,15 +16,19 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from gear_rl.chat.tool_calls import read_turn
 from gear_rl.errors import GearError, printable
 
-LARGEST_ANSWER = 2**24
-"""Bytes of one HTTP answer."""
+LARGEST_ANSWER = 2**22
+"""Bytes of one HTTP answer. Parsed, JSON can take 25 times as much."""
 LONGEST_PAUSE = 60.0
+SHORTEST_KEY = 12
+"""Characters of a key that is kept out of what a server says."""
 MAY_PASS = (408, 409, 425, 429, 500, 502, 503, 504, 529)
 
 
@@ -49,6 +53,55 @@ class _Passing(Exception):
         self.after = after
 
 
+class _Call:
+    """One request under way. `end` breaks off its connection, whatever it waits for: a socket's own time-out is for one read,
+    and a server that sends a byte at a time, or headers without end, never meets it."""
+
+    def __init__(self) -> None:
+        self.ended, self._handles, self._lock = False, list[socket.socket](), threading.Lock()
+
+    def connect(self, *args: Any) -> socket.socket:
+        made = socket.create_connection(*args)
+        with self._lock:
+            self._handles.append(made.dup())  # of our own: urllib closes its socket, or wraps it in TLS
+        if self.ended:
+            self.end()
+        return made
+
+    def end(self) -> None:
+        self.ended = True
+        with self._lock:
+            for handle in self._handles:
+                with suppress(OSError):
+                    handle.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        with self._lock:
+            while self._handles:
+                self._handles.pop().close()
+
+
+class _Request(urllib.request.Request):
+    call: _Call
+
+
+def _connection(kind: Any, call: _Call, *args: Any, **kwargs: Any) -> Any:
+    made = kind(*args, **kwargs)
+    made._create_connection = call.connect
+    return made
+
+
+class _Watched:
+    def do_open(self, http_class: Any, req: Any, **http_conn_args: Any) -> Any:
+        return super().do_open(partial(_connection, http_class, req.call), req, **http_conn_args)  # type: ignore[misc]
+
+
+class _Http(_Watched, urllib.request.HTTPHandler): ...
+
+
+class _Https(_Watched, urllib.request.HTTPSHandler): ...
+
+
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: Any, **__: Any) -> None:
         return None  # a key must not follow to another host
@@ -68,19 +121,26 @@ class Endpoint:
     named: tuple[str, str, str] = ("--endpoint", "--api-key-env", "--model")
     """What the user sets the address, the key and the model's name by: for messages."""
     stopping: threading.Event = field(default_factory=threading.Event, repr=False)
-    """Set: no request is started or tried again."""
+    """Set: no request is started or tried again. `stop` also ends those under way."""
 
     def __post_init__(self) -> None:
         parts = urllib.parse.urlsplit(self.url if "://" in self.url else f"http://{self.url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise GearError(f"{self.named[0]} {self.url!r}: write it as http://HOST:PORT or https://HOST/v1.")
+            raise GearError(f"{self.named[0]}: write it as http://HOST:PORT or https://HOST/v1.")
         if parts.username or parts.password or parts.query or parts.fragment:
             address, key, _ = self.named
             raise GearError(f"{address}: no user, password, query or fragment in it; name the key with {key}.")
         path = parts.path.rstrip("/").removesuffix("/chat/completions") or "/v1"
         self.base = f"{parts.scheme}://{parts.netloc}{path}"
-        self._opener = urllib.request.build_opener(_NoRedirect)
-        self._free_at, self._lock = 0.0, threading.Lock()
+        self._opener = urllib.request.build_opener(_NoRedirect, _Http, _Https)
+        self._free_at, self._lock, self._parsing = 0.0, threading.Lock(), threading.Lock()
+        self._calls: set[_Call] = set()
+
+    def stop(self) -> None:
+        """End the requests under way, and start no more."""
+        self.stopping.set()
+        for call in list(self._calls):
+            call.end()
 
     def greet(self) -> None:
         """Refuse a server that is not there at once, before anything is prepared for it."""
@@ -96,14 +156,10 @@ class Endpoint:
     def chat(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None, **sampling: Any) -> Reply:
         """The model's next message. `sampling`: temperature, max_tokens, seed, … as the API names them."""
         body = {"model": self.model, "messages": messages, **({"tools": tools} if tools else {}), **sampling}
-        answer = self._post("/chat/completions", body)
-        try:
-            return _reply(answer)
-        except (KeyError, IndexError, TypeError, AttributeError, ValueError):
-            raise GearError(f"{self.base} answered with no message: {_shown(json.dumps(answer))}.") from None
+        return self._post("/chat/completions", body)
 
-    def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """The JSON object the server answers with; patient by the rules above."""
+    def _post(self, path: str, body: dict[str, Any]) -> Reply:
+        """What the server answers; patient by the rules above."""
         data = json.dumps(body).encode()
         for attempt in range(self.retries + 1):
             self._wait()
@@ -133,48 +189,72 @@ class Endpoint:
         else:
             self.stopping.wait(seconds)
 
-    def _once(self, path: str, data: bytes) -> dict[str, Any]:
+    def _once(self, path: str, data: bytes) -> Reply:
+        text = self._bytes(path, data)
+        with self._parsing:  # one at a time: a hostile answer takes its memory once, not once a thread
+            try:
+                answer = json.loads(text)
+            except (ValueError, RecursionError):
+                raise _Passing(f"the answer is no JSON: {_shown(text)}") from None
+            if not isinstance(answer, dict) or not isinstance(answer.get("choices"), list) or not answer["choices"]:
+                raise _Passing(f"the answer holds no choices: {_shown(text)}")
+            try:
+                return _reply(answer)
+            except (KeyError, IndexError, TypeError, AttributeError, ValueError):
+                raise GearError(f"{self.base} answered with no message: {_shown(text)}.") from None
+
+    def _bytes(self, path: str, data: bytes) -> bytes:
+        """The body of the answer, whole and in time."""
         headers = {"Content-Type": "application/json", "User-Agent": "gear-rl"}
         if self.key:
             headers["Authorization"] = f"Bearer {self.key}"
-        request = urllib.request.Request(self.base + path, data, headers)
+        request = _Request(self.base + path, data, headers)
+        request.call = call = _Call()
+        timer = threading.Timer(self.timeout, call.end)
+        timer.daemon = True
+        timer.start()
+        self._calls.add(call)
+        text, problem = b"", ""
         try:
             with self._opener.open(request, timeout=self.timeout) as response:
                 text = self._read(response)
         except urllib.error.HTTPError as error:
             self._refused(error)
         except urllib.error.URLError as error:
-            raise _Passing(f"no connection ({error.reason})") from None
+            problem = f"no connection ({error.reason})"
         except TimeoutError:
-            raise _Passing(f"no answer within {self.timeout:g} s") from None
+            call.ended = True
         except (http.client.HTTPException, OSError) as error:
-            raise _Passing(f"the connection broke ({type(error).__name__})") from None
-        try:
-            answer = json.loads(text)
-        except (ValueError, RecursionError):
-            raise _Passing(f"the answer is no JSON: {_shown(text.decode(errors='replace'))}") from None
-        if not isinstance(answer, dict) or not isinstance(answer.get("choices"), list) or not answer["choices"]:
-            raise _Passing(f"the answer holds no choices: {_shown(json.dumps(answer))}")
-        return answer
+            problem = f"the connection broke ({type(error).__name__})"
+        finally:
+            timer.cancel()
+            self._calls.discard(call)
+            call.close()
+        if call.ended or problem:
+            raise _Passing(f"no answer within {self.timeout:g} s" if call.ended else problem)
+        return self._without_key(text)
+
+    def _without_key(self, data: bytes) -> bytes:
+        """A server may repeat the key that it was sent; what it says ends up in messages and files. Short ones ("EMPTY", for
+        servers that want some key) are no secrets, and may be words of an answer."""
+        return data.replace(self.key.encode(), b"[key]") if self.key and len(self.key) >= SHORTEST_KEY else data
 
     def _read(self, response: Any) -> bytes:
-        """All of it, within size and time: a server that drips bytes would outlive the socket's own time-out."""
-        deadline, parts, size = time.monotonic() + self.timeout, [], 0
+        parts, size = [], 0
         while chunk := response.read1(65536):
             parts.append(chunk)
             size += len(chunk)
             if size > LARGEST_ANSWER:
                 raise GearError(f"{self.base}: an answer of more than {LARGEST_ANSWER} bytes.")
-            if time.monotonic() > deadline:
-                raise TimeoutError
         return b"".join(parts)
 
     def _refused(self, error: urllib.error.HTTPError) -> None:
         try:
-            said = error.read(4096).decode(errors="replace")
+            body = self._without_key(error.read(4096))
         except (OSError, http.client.HTTPException):
-            said = ""
-        problem = f"HTTP {error.code} {_shown(said) if said.strip() else error.reason}"
+            body = b""
+        said = body.decode(errors="replace")
+        problem = f"HTTP {error.code} {_shown(body) if said.strip() else error.reason}"
         if error.code in MAY_PASS:
             raise _Passing(problem, _seconds(error.headers.get("Retry-After"))) from None
         if error.code in (400, 413, 422) and "context" in said.lower() and "length" in said.lower():
@@ -223,6 +303,6 @@ def _seconds(header: str | None) -> float:
         return 5.0
 
 
-def _shown(text: str) -> str:
+def _shown(data: bytes) -> str:
     """Foreign text in a message of ours: one line, short, nothing that steers a terminal."""
-    return repr(" ".join(printable(text, " ").split())[:200])
+    return repr(" ".join(printable(data[:4096].decode(errors="replace"), " ").split())[:200])

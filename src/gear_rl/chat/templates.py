@@ -1,13 +1,20 @@
-"""Messages into token ids by the model's own chat template: prompts with tools, and what an environment answers."""
+"""Messages into token ids by the model's own chat template: prompts with tools, and what an environment answers.
+
+A template is a program that comes with a model. transformers runs it in Jinja's sandbox, which keeps it from files and from
+Python's own objects, but not from looping or from writing without end: `rendered` bounds time, memory and output.
+"""
 
 from __future__ import annotations
 
 import json
+import sys
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
 from gear_rl.chat.messages import Message, Prompt, Tools
-from gear_rl.errors import GearError
+from gear_rl.errors import GearError, printable
+from gear_rl.limits import memory_limit, time_limit
 
 TOOLS_IN_WORDS = """You can call these functions:
 <tools>
@@ -21,6 +28,41 @@ ours. A model has to be taught this (`gear warmstart`) or large enough to follow
 
 LARGEST_TEMPLATE = 2**20
 """Bytes."""
+SECONDS = 10.0
+MOST_MEMORY = 2**30
+MOST_WRITTEN = 2**20, 16
+"""Characters a template may write: so many, and so many for each that it is given."""
+MOST_KEPT = 2**26
+"""Bytes of tokenised replies that `Replies` keeps."""
+
+
+def rendered(tokenizer: Any, messages: list[Message], tools: Tools | None = None, **settings: Any) -> str:
+    """What the model's chat template makes of `messages`: text, within limits."""
+    name = f"the chat template of {getattr(tokenizer, 'name_or_path', '') or 'this model'}"
+    try:
+        with (
+            time_limit(SECONDS, f"{name} takes more than {SECONDS:g} s."),
+            memory_limit(MOST_MEMORY, f"{name} takes more than {MOST_MEMORY >> 20} MiB of memory."),
+        ):
+            text = tokenizer.apply_chat_template(messages, tools=tools, tokenize=False, **settings)
+    except GearError:
+        raise
+    except Exception as error:  # whatever a template raises on data that it does not expect
+        reason = (str(error).splitlines() or [""])[0] or type(error).__name__
+        raise GearError(f"{name} cannot write this: {printable(reason)}") from None
+    most = MOST_WRITTEN[0] + MOST_WRITTEN[1] * len(repr((messages, tools)))
+    if len(text) > most:
+        raise GearError(f"{name} writes {len(text)} characters for one conversation; at most {most} are accepted.")
+    return text
+
+
+def rendered_ids(tokenizer: Any, messages: list[Message], tools: Tools | None = None, **settings: Any) -> list[int]:
+    """The same as token ids."""
+    text = rendered(tokenizer, messages, tools, **settings)
+    own = type(tokenizer).apply_chat_template.__module__ != "transformers.tokenization_utils_base"
+    if own:  # it has a way of its own, and perhaps no template (mistral-common)
+        return tokenizer.apply_chat_template(messages, tools=tools, tokenize=True, return_dict=False, **settings)
+    return tokenizer(text, add_special_tokens=False)["input_ids"]
 
 
 def read_template(path: Path) -> str:
@@ -53,9 +95,7 @@ def tokenized_prompts(
             known[keys[-1]] = (
                 tokenizer(prompt)["input_ids"]
                 if isinstance(prompt, str)
-                else tokenizer.apply_chat_template(
-                    prompt, tools=own, tokenize=True, return_dict=False, add_generation_prompt=True, **chat
-                )
+                else rendered_ids(tokenizer, prompt, own, add_generation_prompt=True, **chat)
             )
     return [known[key] for key in keys]
 
@@ -65,7 +105,7 @@ def writes_tools(tokenizer: Any, **chat: Any) -> bool:
     probe = {"name": "gear_probe", "description": "A probe.", "parameters": {"type": "object", "properties": {}}}
     asked = [{"role": "user", "content": "x"}]
     tools = [{"type": "function", "function": probe}]
-    return "gear_probe" in tokenizer.apply_chat_template(asked, tools=tools, tokenize=False, **chat)
+    return "gear_probe" in rendered(tokenizer, asked, tools, **chat)
 
 
 def with_tools(prompt: list[Message], tools: Tools) -> list[Message]:
@@ -84,23 +124,32 @@ def end_tokens(model: Any, tokenizer: Any) -> set[int]:
 
 
 class Replies:
-    """Token ids that follow the policy's end-of-turn token when the environment answers: its reply, the next opening."""
+    """Token ids that follow the policy's end-of-turn token when the environment answers: its reply, the next opening.
+
+    The ones used last are kept, up to `MOST_KEPT` bytes."""
 
     def __init__(self, tokenizer: Any, **chat: Any) -> None:
-        self._tokenizer, self._chat, self._cache = tokenizer, chat, dict[str, list[int]]()
+        self._tokenizer, self._chat, self._kept, self._bytes = tokenizer, chat, OrderedDict[str, list[int]](), 0
 
     def ids(self, reply: str | list[Message]) -> list[int]:
         key = reply if isinstance(reply, str) else json.dumps(reply)
-        if key not in self._cache:
+        if key in self._kept:
+            self._kept.move_to_end(key)
+        else:
             answer = [{"role": "tool", "content": reply}] if isinstance(reply, str) else reply
             opening = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "x"}]
-            before = self._tokenizer.apply_chat_template(opening, tokenize=True, return_dict=False, **self._chat)
-            after = self._tokenizer.apply_chat_template(
-                [*opening, *answer], tokenize=True, return_dict=False, add_generation_prompt=True, **self._chat
-            )
+            before = rendered_ids(self._tokenizer, opening, **self._chat)
+            after = rendered_ids(self._tokenizer, [*opening, *answer], add_generation_prompt=True, **self._chat)
             # Counted, not measured: templates write the last assistant turn in another way than earlier ones (Qwen3 gives
             # it an empty thought), so that the same end mark stands at another place in `before` and `after`.
             ends = [i for i, token in enumerate(after) if token == self._tokenizer.eos_token_id]
             count = before.count(self._tokenizer.eos_token_id)
-            self._cache[key] = after[ends[count - 1] + 1 if count else len(before) :]
-        return self._cache[key]
+            self._kept[key] = after[ends[count - 1] + 1 if count else len(before) :]
+            self._bytes += _bytes(key, self._kept[key])
+            while self._bytes > MOST_KEPT and len(self._kept) > 1:
+                self._bytes -= _bytes(*self._kept.popitem(last=False))
+        return self._kept[key]
+
+
+def _bytes(key: str, ids: list[int]) -> int:
+    return sys.getsizeof(key) + 36 * len(ids)  # a pointer and an int

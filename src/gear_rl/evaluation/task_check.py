@@ -7,11 +7,11 @@ problems that doing nothing passes, and reference answers that had to be correct
 from __future__ import annotations
 
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from gear_rl.evaluation.evaluate import with_ids
+from gear_rl.limits import in_order
 from gear_rl.tasks.base import Row, Task, Verdict, replay
 
 
@@ -48,8 +48,7 @@ def check_split(task: Task, split: str, count: int | None) -> Check:
     def both(row: Row) -> tuple[Verdict, Verdict]:
         return replay(task, row, task.reference(row)), replay(task, row, task.empty(row))
 
-    with ThreadPoolExecutor(task.concurrent_verdicts) as threads:
-        verdicts = list(threads.map(both, rows))
+    verdicts = in_order(both, rows, task.concurrent_verdicts)
     failures = []
     for row, (reference, empty) in zip(rows, verdicts, strict=True):
         if row["id"] in task.unpassable:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gear_rl.chat.endpoint import ContextFull, Endpoint
 from gear_rl.chat.messages import Message
+from gear_rl.limits import in_threads
 from gear_rl.sampling.players import Job, Judging, Sample, sample_of
-from gear_rl.tasks.base import Task, Transcript, tools_of
+from gear_rl.tasks.base import Task, Transcript, reply_of, tools_of
+
+LARGEST_DIALOGUE = 2**23
+"""Characters. All of it is sent again with every turn."""
 
 
 @dataclass
@@ -24,25 +28,15 @@ class EndpointPlayer:
     judging: Judging = field(default_factory=Judging)
 
     def play(self, task: Task, jobs: Sequence[Job]) -> Iterator[Sample]:
-        waiting = iter(jobs)
-        threads = ThreadPoolExecutor(self.concurrency)
-        running: set[Future[Sample]] = set()
+        endpoint = replace(self.endpoint, stopping=threading.Event())  # its own: what is stopped here is not used again
         try:
-            while True:
-                while len(running) < self.concurrency and (job := next(waiting, None)) is not None:
-                    running.add(threads.submit(self._one, task, job))
-                if not running:
-                    return
-                done, running = wait(running, return_when=FIRST_COMPLETED)
-                for future in done:
-                    yield future.result()
+            for _, sample in in_threads(lambda job: self._one(endpoint, task, job), jobs, self.concurrency):
+                yield sample
         finally:
-            self.endpoint.stopping.set()
-            threads.shutdown(wait=True, cancel_futures=True)
-            self.endpoint.stopping.clear()
+            endpoint.stop()
 
-    def _one(self, task: Task, job: Job) -> Sample:
-        transcript, tokens = converse(self.endpoint, task, job, self.chat)
+    def _one(self, endpoint: Endpoint, task: Task, job: Job) -> Sample:
+        transcript, tokens = converse(endpoint, task, job, self.chat)
         (verdict,) = self.judging.verdicts(task, [job.row], [transcript])
         return sample_of(job, transcript, verdict, tokens)
 
@@ -73,10 +67,10 @@ def converse(endpoint: Endpoint, task: Task, job: Job, chat: dict[str, Any]) -> 
             message = {"role": "assistant", "content": text}
         transcript.turns.append(text)
         texts.append(text)
-        if reply.cut_off:
+        if reply.cut_off or sum(map(len, texts)) > LARGEST_DIALOGUE:
             transcript.cut_off = True
             break
-        answer = episode.reply(text)
+        answer = reply_of(task, episode, text)
         if answer is None or len(transcript.turns) >= task.max_turns:
             break
         answers = [{"role": "tool", "content": answer}] if isinstance(answer, str) else [dict(m) for m in answer]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
@@ -9,16 +10,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
-import torch
-
 from gear_rl.chat.messages import Prompt
 from gear_rl.chat.templates import Replies, tokenized_prompts
+from gear_rl.errors import GearError
+from gear_rl.models import free_memory, is_out_of_memory
 from gear_rl.sampling.play import play, transcripts
 from gear_rl.tasks.base import Row, Task, Transcript, Verdict, tools_of, verdicts
 
 BATCH_TOKENS = 2**17
 Sample = dict[str, Any]
 """A judged rollout: a line of samples.jsonl."""
+log = logging.getLogger("gear_rl")
 
 
 @dataclass(frozen=True)
@@ -106,12 +108,16 @@ class LocalPlayer:
                     yield from self._batch(task, [job for _, job in left[:count]], replies)
                     left = left[count:]
                 except RuntimeError as error:
-                    if count == 1 or not _is_out_of_memory(error):
+                    if not is_out_of_memory(error):
                         raise
+                    if count == 1:
+                        raise GearError(
+                            f"memory ran out with a single rollout of up to {left[0][0]} tokens. A smaller dtype (--dtype "
+                            "bfloat16) or shorter turns (task.max_turn_tokens, where the task has it) need less."
+                        ) from error
                     self.batch_tokens = left[0][0] * (count // 2)
-                    error.__traceback__ = None  # it holds the batch's tensors
-                    if torch.cuda.is_available():
-                        torch.cuda.empty_cache()
+                    free_memory(error)
+                    log.warning("memory ran out with %d rollouts at once: %d from here on.", count, count // 2)
 
     def _batch(self, task: Task, jobs: list[Job], replies: Replies) -> list[Sample]:
         played = play(
@@ -123,10 +129,3 @@ class LocalPlayer:
         judged = self.judging.verdicts(task, [job.row for job in jobs], finished)
         tokens = [sum(p.action_mask) for p in played]
         return [sample_of(*each) for each in zip(jobs, finished, judged, tokens, strict=True)]
-
-
-def _is_out_of_memory(error: RuntimeError) -> bool:
-    """On a GPU and, as far as the system says so, on a CPU."""
-    return isinstance(error, torch.OutOfMemoryError) or any(
-        text in str(error) for text in ("out of memory", "can't allocate memory", "not enough memory")
-    )

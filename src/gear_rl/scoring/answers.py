@@ -89,6 +89,7 @@ def batches_of(weights: Weights, rows: Ids, with_gradients: bool = False) -> Ite
     budget = token_budget(model.config, weight.device, weight.dtype)
     if with_gradients:
         budget = max(FEWEST_TOKENS, budget // max(1, getattr(model.config, "num_hidden_layers", 1)))
+    budget = weights.part_of(budget)
     batches = [batch.rows for batch in padded_batches([[rows]], [0] * len(rows), budget)]
     yield from batches
     yield from [[]] * (weights.most(len(batches)) - len(batches))

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from gear_rl.errors import GearError
 from gear_rl.scoring.answers import AnswerReading, batches_of, mean_states, over_actions, refuse_beyond_context
+from gear_rl.scoring.backing_off import backing_off
 from gear_rl.scoring.body import evaluating
 from gear_rl.scoring.divergence import token_divergence
 from gear_rl.scoring.head import Head
@@ -39,6 +40,7 @@ class _Row:
     """tokens of the completion"""
 
 
+@backing_off
 def masking_divergence(
     model: nn.Module | Weights,
     readings: list[AnswerReading | None],

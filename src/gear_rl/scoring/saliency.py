@@ -22,6 +22,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from gear_rl.scoring.answers import Answer, AnswerReading, batches_of, mean_states, over_actions, refuse_beyond_context
+from gear_rl.scoring.backing_off import backing_off
 from gear_rl.scoring.body import evaluating
 from gear_rl.scoring.head import Head
 from gear_rl.scoring.padding import padded
@@ -76,6 +77,7 @@ def answer_saliency(
     return out * action_mask
 
 
+@backing_off
 def _products(
     model: nn.Module | Weights,
     readings: Readings,

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from gear_rl.errors import GearError, unknown_name
+from gear_rl.scoring.backing_off import backing_off
 from gear_rl.scoring.batching import Batch, packed_batches, padded_batches, token_budget, tokens_to_read
 from gear_rl.scoring.body import Ids, body_of, evaluating, plain_logprobs, rounds, unwrapped
 from gear_rl.scoring.checks import checked
@@ -77,6 +78,7 @@ class Scorer:
         self._proven = False
         self._norms: list[nn.Module] | None = None
 
+    @backing_off
     def score(
         self,
         prompts: Ids,
@@ -180,7 +182,8 @@ class Scorer:
     def _batches(self, passes: list[list[Ids]], counts: list[int]) -> tuple[bool, Iterable[Batch]]:
         """Whether prompts are shared, and which rollouts go together. Arguments as for `packed_batches`."""
         weight = next(self._body.parameters())
-        budget = self.token_budget or token_budget(self._body.config, weight.device, weight.dtype)
+        usual = self.token_budget or token_budget(self._body.config, weight.device, weight.dtype)
+        budget = self.weights.part_of(usual)
         if self._may_share(*tokens_to_read(passes, counts), weight.device):
             return True, packed_batches(passes, counts, budget)
         return False, padded_batches(passes, counts, budget)

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor
 
+from gear_rl.scoring.backing_off import backing_off
 from gear_rl.scoring.body import Ids, evaluating
 from gear_rl.scoring.checks import checked
 from gear_rl.scoring.packing import KeptPrompts
@@ -15,6 +16,7 @@ from gear_rl.scoring.scorer import Scorer
 from gear_rl.scoring.teacher import Teacher
 
 
+@backing_off
 def states_before(
     scorer: Scorer, prompts: Ids, completions: Ids | Tensor, action_mask: Tensor, teacher: Teacher | None = None
 ) -> Tensor:

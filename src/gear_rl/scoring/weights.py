@@ -71,6 +71,8 @@ class Weights:
         wrapped = any(hasattr(model, name) for name in ("module", "_orig_mod"))
         self.model = unwrapped(model) if wrapped else model
         self._later = sharded_later
+        self.divided_by = 1
+        """Of a scoring pass's usual size only this part is read at once: memory has run out (`gear_rl.scoring.backing_off`)."""
         self._layout: Layout | None = None
 
     @staticmethod
@@ -126,6 +128,10 @@ class Weights:
         if found[0] is None or (head.bias is not None and found[1] is None):
             raise GearError("the head's weight is none of the model's parameters, so the loss could not train it.")
         return replace(head, weight=found[0], bias=found[1])
+
+    def part_of(self, budget: int) -> int:
+        """Tokens of one pass, where `budget` is the usual number."""
+        return max(1, budget // self.divided_by)
 
     def most(self, passes: int) -> int:
         """How many passes each process has to run, where this one has `passes`."""

@@ -24,6 +24,9 @@ A task with a world writes `rows`, `episode` and `verdict(row, transcript)`, and
 or in `transcript.episode`, the very object that was played. Tasks that label single tokens (`Verdict.decisions`) find them
 in `transcript.pieces`; one whose tokens are words may write `judge(row, completion)`, special tokens kept.
 `reference(row)` and `empty(row)` let `gear eval --check` show that reference answers score 100 % and empty ones 0 %.
+
+**Time.** Each call of a task may take `Task.time_limit` seconds; then the run ends with a message. Whoever runs a task that
+needs longer sets the environment variable GEAR_TASK_SECONDS.
 """
 
 from __future__ import annotations
@@ -33,12 +36,13 @@ import math
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 from gear_rl.chat.messages import Message, Tools
 from gear_rl.errors import GearError
+from gear_rl.limits import in_order
+from gear_rl.tasks.call_limits import limited, within_time
 
 Row = dict[str, Any]
 """One problem; the keys are listed above."""
@@ -171,6 +175,14 @@ class Task(ABC):
     """The processes that judge answers, where a task has some (`tasks.workers`). Evaluation prints their `tally`."""
     answer_prefix: str = ""
     """What the policy writes before its answer: the log-probability of the reference answer is taken behind it."""
+    time_limit: float = 600.0
+    """Seconds that one call (`rows`, `episode`, a reply, a verdict) may take."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for method in ("rows", "episode", "judge", "verdict", "reference", "empty", "demonstration"):
+            if method in vars(cls):
+                setattr(cls, method, limited(vars(cls)[method]))
 
     @abstractmethod
     def rows(self, split: str, count: int | None, seed: int = 0) -> list[Row]:
@@ -241,6 +253,12 @@ class SingleTurn(Task):
         return self.judge(row, transcript.turns[-1] if transcript.turns else transcript.completion)
 
 
+def reply_of(task: Task, episode: Episode, turn: str) -> str | list[Message] | None:
+    """`episode.reply(turn)`, within the task's time."""
+    with within_time(task, "`reply` of its episode"):
+        return episode.reply(turn)
+
+
 def tools_of(task: Task, row: Row) -> Tools | None:
     """The tool schemas `row`'s prompt is rendered with: its own, else the task's."""
     return json.loads(row["tools"]) if row.get("tools") else task.tools
@@ -252,7 +270,7 @@ def replay(task: Task, row: Row, said: str | Sequence[str]) -> Verdict:
         return _checked(task, task.judge(row, said))
     episode, turns = task.episode(row), list(said)
     for i, turn in enumerate(turns):
-        if episode.reply(turn) is None and i + 1 < len(turns):
+        if reply_of(task, episode, turn) is None and i + 1 < len(turns):
             raise GearError(
                 f"task {type(task).__name__}, {row.get('id', 'a row')}: the episode ended after turn {i} of {len(turns)}."
             )
@@ -261,10 +279,8 @@ def replay(task: Task, row: Row, said: str | Sequence[str]) -> Verdict:
 
 def verdicts(task: Task, rows: Sequence[Row], transcripts: Sequence[Transcript]) -> list[Verdict]:
     """The verdict on each rollout, several at once where the task's judge allows it."""
-    if task.concurrent_verdicts == 1:
-        return [_checked(task, task.verdict(row, transcript)) for row, transcript in zip(rows, transcripts, strict=True)]
-    with ThreadPoolExecutor(task.concurrent_verdicts) as threads:
-        return [_checked(task, verdict) for verdict in threads.map(task.verdict, rows, transcripts)]
+    pairs = list(zip(rows, transcripts, strict=True))
+    return in_order(lambda pair: _checked(task, task.verdict(*pair)), pairs, task.concurrent_verdicts)
 
 
 def _checked(task: Task, verdict: Verdict) -> Verdict:

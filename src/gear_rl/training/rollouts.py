@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import random
 from collections.abc import Callable, Sequence
@@ -11,13 +12,16 @@ from gear_rl.chat.messages import Prompt
 from gear_rl.chat.templates import Replies, end_tokens, tokenized_prompts
 from gear_rl.engines.record import write_scored
 from gear_rl.engines.step import Scored
+from gear_rl.models import free_memory, is_out_of_memory
 from gear_rl.records.writer import RecordWriter
 from gear_rl.sampling.own_turns import own_turns
-from gear_rl.sampling.play import judge_all, play_with
+from gear_rl.sampling.play import Played, judge_all, play_with
 from gear_rl.sampling.sampler import Sampler
 from gear_rl.sampling.turns import OpenSampler
 from gear_rl.signals.sampled import Ids
 from gear_rl.tasks.base import Row, Task, Verdict, tools_of
+
+log = logging.getLogger("gear_rl")
 
 
 class TaskSampler:
@@ -32,6 +36,8 @@ class TaskSampler:
         self.seed, self.seeded = seed, seeded
         self.open_turns: OpenSampler = own_turns
         self.verdicts: Sequence[Verdict] = ()
+        self._at_once = 2**62
+        """Rollouts sampled at once, at most. Halved when memory runs out."""
         self._replies, self._policy = Replies(tokenizer), Sampler(precision)
 
     def sample(self, rows: list[Row], policy: Any, step: int = 0, first: int | None = None) -> dict[str, Any]:
@@ -39,9 +45,7 @@ class TaskSampler:
         if first is not None or self.seeded:
             places = range(first or 0, (first or 0) + len(rows))
             rngs = [random.Random(f"{self.seed}-{step}-{place}") for place in places]
-        model = self._policy(policy)
-        with self.open_turns(model, end_tokens(model, self.tokenizer), self.temperature, rngs) as turns:
-            played = play_with(turns, model.config, self.tokenizer, self.task, rows, replies=self._replies)
+        played = self._played(self._policy(policy), rows, rngs)
         self.verdicts = judge_all(self.tokenizer, self.task, rows, played)
         return {
             "prompt_ids": [p.prompt_ids for p in played],
@@ -50,6 +54,26 @@ class TaskSampler:
             # For TRL's correction of the sampler's rounding alone.
             "logprobs": None if played[0].logprobs is None else [p.logprobs for p in played],
         }
+
+    def _played(self, model: Any, rows: list[Row], rngs: list[random.Random] | None) -> list[Played]:
+        """All at once, or in parts where memory does not suffice."""
+        played: list[Played] = []
+        while len(played) < len(rows):
+            part = slice(len(played), len(played) + min(self._at_once, len(rows)))
+            some, own = rows[part], None if rngs is None else rngs[part]
+            states = None if own is None else [rng.getstate() for rng in own]
+            try:
+                with self.open_turns(model, end_tokens(model, self.tokenizer), self.temperature, own) as turns:
+                    played += play_with(turns, model.config, self.tokenizer, self.task, some, replies=self._replies)
+            except RuntimeError as error:
+                if len(some) == 1 or not is_out_of_memory(error):
+                    raise
+                for rng, state in zip(own or (), states or (), strict=True):
+                    rng.setstate(state)
+                self._at_once = len(some) // 2
+                free_memory(error)
+                log.warning("memory ran out with %d rollouts sampled at once: %d from here on.", len(some), self._at_once)
+        return played
 
     def tokenize(self, prompts: Sequence[Prompt], rows: Sequence[Row]) -> Ids:
         return tokenized_prompts(self.tokenizer, list(prompts), [tools_of(self.task, row) for row in rows])

@@ -18,7 +18,7 @@ from gear_rl.engines.refusals import refuse_small_dataset
 from gear_rl.errors import GearError, unknown_name
 from gear_rl.files import write_json
 from gear_rl.methods import method
-from gear_rl.models import choose_device, load_model, model_for
+from gear_rl.models import choose_device, is_out_of_memory, load_model, model_for
 from gear_rl.records.writer import RecordWriter
 from gear_rl.signals import from_verdicts
 from gear_rl.signals.sources import as_text
@@ -116,6 +116,14 @@ def run(
     try:
         with naming_failed_writes(folder), say.progress(options.steps, step), naming_lost_processes(ranks, folder.path):
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        at_once = options.rollouts_per_pass or options.prompts * options.generations
+        raise GearError(
+            f"memory ran out: {str(error).splitlines()[0]} Lower train.rollouts_per_pass (now {at_once}), the rollouts "
+            "that go through the model at once when the loss is computed: the gradient stays the same."
+        ) from error
     finally:
         signal.signal(signal.SIGINT, interrupt)
     if trainer.steps_taken < options.steps:

@@ -2,7 +2,8 @@
 
 It loads SCRIPT, which has `start(*arguments)` → `handle(request, apart)`, once. `handle` runs here and reads only what we
 wrote ourselves; whatever reads a model's text goes through `apart(function, …)`: a fork that runs it and ends, so nothing
-it changes outlives it. The fork has limits on time, memory, files and processes, no network (`syscalls`), no plain `eval`
+it changes outlives it. The fork has limits on time, memory, files and processes, no network and no files but Python's own
+(`syscalls`), no plain `eval`
 (`expressions`, where the settings ask for it), and no way to the parent but one pipe for one reply. The parent's own pipe to
 the client is closed in it, and every reply carries the token of its request.
 """
@@ -10,6 +11,7 @@ the client is closed in it, and every reply carries the token of its request.
 import contextlib
 import gc
 import importlib.util
+import itertools
 import json
 import math
 import os
@@ -50,6 +52,7 @@ class Apart:
         self.syscalls, self.expressions = _sibling("syscalls"), _sibling("expressions")
         self.guarded: bool = settings["guarded"]
         self.libc = self.syscalls.prepare()
+        self.ruleset = self.syscalls.readable(self.libc, [str(Path(script).parent) for script in (__file__, sys.argv[2])])
         self.deadline = 0.0
         self.ended: list[int] = []
         """Forks that were killed, and may not be gone yet."""
@@ -105,8 +108,8 @@ class Apart:
         try:
             with contextlib.suppress(OSError):
                 os.setpgid(0, 0)
-            os.closerange(3, write)
-            os.closerange(write + 1, 1024)
+            for before, kept in itertools.pairwise([2, *sorted({write, self.ruleset} - {-1}), 1024]):
+                os.closerange(before + 1, kept)
             self.restrict(seconds)
             if self.guarded:
                 self.expressions.install()
@@ -129,7 +132,7 @@ class Apart:
         for name, most in limits.items():
             with contextlib.suppress(AttributeError, ValueError, OSError):  # a system without it, or with a lower one
                 resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (most, most))
-        self.syscalls.restrict(self.libc)
+        self.syscalls.restrict(self.libc, self.ruleset)
 
     def open_ways(self) -> list[str]:
         """What a fork can still do here although it should not: tried, not assumed."""
@@ -143,7 +146,8 @@ def _try_out(parent: int) -> list[str]:
     ways = {
         "network": lambda: socket.socket().close(),
         "processes": lambda: os.fork() or os._exit(0),
-        "files": lambda: os.open("written", os.O_WRONLY | os.O_CREAT),
+        "writing files": lambda: os.open("written", os.O_WRONLY | os.O_CREAT),
+        "reading files": lambda: os.open("/", os.O_RDONLY),
         "signals": lambda: os.kill(parent, 0),
     }
     found = []

@@ -1,7 +1,9 @@
-"""A seccomp filter for Linux on x86_64 and aarch64: a process under it computes, reads files and answers, and nothing else.
+"""Two filters of Linux on x86_64 and aarch64: a process under them computes, reads Python's own files, answers, and no more.
 
-The list says what is allowed. No network, no new process or thread, no program, no file opened for writing, no signal to
-another process, no look into another process's memory: all of these fail with EPERM.
+seccomp: the list says what is allowed. No network, no new process or thread, no program, no file opened for writing, no signal
+to another process, no look into another process's memory: all of these fail with EPERM.
+Landlock (Linux 5.13): of files, only those that Python and its packages are made of can be read. Keys and tokens lie elsewhere,
+in home folders and in /proc/PID/environ.
 """
 
 import ctypes
@@ -9,6 +11,7 @@ import os
 import platform
 import struct
 import sys
+import sysconfig
 
 # Name: number on x86_64, on aarch64 (None: that machine has no such call).
 _ALLOWED = {
@@ -29,6 +32,9 @@ _MACHINES = {"x86_64": (0, 0xC000003E, 257), "aarch64": (1, 0xC00000B7, 56)}
 _NO_NEW_PRIVILEGES, _SET_SECCOMP, _FILTER, _DIE_WITH_PARENT = 38, 22, 2, 1
 _LOAD, _IF_EQUAL, _IF_ANY_BIT, _RETURN = 0x20, 0x15, 0x45, 0x06
 _ALLOW, _FORBID, _KILL = 0x7FFF0000, 0x00050001, 0x80000000
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF, _BENEATH = 444, 445, 446, 1
+_READ_FILE, _READ_FOLDER = 1 << 2, 1 << 3
+_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/share/zoneinfo")
 
 
 class _Program(ctypes.Structure):
@@ -53,8 +59,23 @@ def prepare() -> "ctypes.CDLL | None":
     return ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" and platform.machine() in _MACHINES else None
 
 
-def restrict(libc: "ctypes.CDLL | None") -> bool:
-    """Put this process under the filter, for good; whether the kernel did."""
+def readable(libc: "ctypes.CDLL | None", folders: "list[str]") -> int:
+    """A ruleset of Landlock for `restrict`: `folders`, Python and its libraries can be read. −1: this kernel has none."""
+    handled = struct.pack("Q", _READ_FILE | _READ_FOLDER)
+    ruleset = -1 if libc is None else libc.syscall(_CREATE_RULESET, handled, ctypes.c_size_t(len(handled)), 0)
+    if libc is None or ruleset < 0:
+        return -1
+    installed = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+    for folder in {*folders, *installed, *sysconfig.get_paths().values(), *_LIBRARIES}:
+        if os.path.isdir(folder):
+            opened = os.open(folder, os.O_PATH)
+            libc.syscall(_ADD_RULE, ruleset, _BENEATH, struct.pack("=Qi", _READ_FILE | _READ_FOLDER, opened), 0)
+            os.close(opened)
+    return ruleset
+
+
+def restrict(libc: "ctypes.CDLL | None", ruleset: int = -1) -> bool:
+    """Put this process under the filters, for good; whether the kernel did."""
     if libc is None:
         return False
     code = _instructions(platform.machine())
@@ -62,4 +83,7 @@ def restrict(libc: "ctypes.CDLL | None") -> bool:
     program = _Program(len(code), packed)
     libc.prctl(_DIE_WITH_PARENT, 9, 0, 0, 0)
     libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+    if ruleset >= 0:
+        libc.syscall(_RESTRICT_SELF, ruleset, 0)
+        os.close(ruleset)
     return libc.prctl(_SET_SECCOMP, _FILTER, ctypes.byref(program), 0, 0) == 0

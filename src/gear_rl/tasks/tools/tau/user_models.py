@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gear_rl.chat.endpoint import Endpoint
+from gear_rl.chat.templates import rendered
 from gear_rl.chat.tool_calls import read_turn
 from gear_rl.errors import GearError
 from gear_rl.tasks.tools.tau.user import ModelUser, ScriptedUser, User
@@ -59,10 +60,8 @@ class LocalChat:
     def __call__(self, messages: list[dict[str, str]]) -> str:
         with self._lock:
             model, tokenizer = self._loaded or self._load()
-            ids = tokenizer.apply_chat_template(
-                messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
-            )
-            ids = ids.to(model.device)
+            text = rendered(tokenizer, messages, add_generation_prompt=True)
+            ids = tokenizer(text, add_special_tokens=False, return_tensors="pt").to(model.device)
             out = model.generate(
                 **ids, max_new_tokens=MOST_TOKENS, do_sample=False, pad_token_id=tokenizer.pad_token_id
             )

@@ -1,0 +1,49 @@
+"""The licences of the pinned packages."""
+
+from email.message import Message
+from importlib import metadata
+
+import audit
+import pytest
+
+
+def test_every_pinned_package_has_an_allowed_licence():
+    names = audit.pinned()
+    assert len(names) > 100 and audit.problems(names) == []
+    assert audit.EXCEPTIONS.keys() <= set(names), "an exception for a package that is no longer pinned"
+
+
+def about(**fields):
+    made = Message()
+    for name, values in fields.items():
+        for value in values if isinstance(values, list) else [values]:
+            made[name.replace("_", "-")] = value
+    return made
+
+
+@pytest.mark.parametrize(
+    ("fields", "fine"),
+    [
+        (dict(License_Expression="Apache-2.0"), True),
+        (dict(License_Expression="MIT OR GPL-3.0-only"), True),
+        (dict(License_Expression="MIT AND GPL-3.0-only"), False),
+        (dict(License_Expression="AGPL-3.0-or-later"), False),
+        (dict(License="BSD 2-Clause License"), True),
+        (dict(License="Apache License, Version 2.0"), True),
+        (dict(License="LGPLv3"), False),
+        (dict(License="UNKNOWN"), False),
+        (dict(License="GPL\nThis program is free software", Classifier=["License :: OSI Approved :: MIT License"]), True),
+        (dict(Classifier=["License :: OSI Approved :: GNU General Public License v3 (GPLv3)"]), False),
+        (dict(Classifier=["License :: OSI Approved"]), False),
+        ({}, False),
+    ],
+)
+def test_licences(fields, fine):
+    assert (audit.problems(["some"], lambda name: about(**fields)) == []) is fine
+
+
+def test_what_is_not_installed_is_not_looked_at():
+    def find(name):
+        raise metadata.PackageNotFoundError(name)
+
+    assert audit.problems(["nothing"], find) == []
