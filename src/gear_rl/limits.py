@@ -61,9 +61,11 @@ def time_limit(seconds: float, message: str) -> Iterator[None]:
 @contextmanager
 def memory_limit(most: int, message: str) -> Iterator[None]:
     """Inside, a GearError with `message` once this process takes `most` bytes more than now. Other systems than Linux have no
-    such limit: there, memory that runs out is the same error."""
+    such limit, and a process that uses a GPU gets none, because its driver reserves address space by the terabyte whenever it
+    likes: there, memory that runs out is the same error."""
+    limited = sys.platform == "linux" and not _uses_gpu()
     with _one_memory_limit:
-        if sys.platform == "linux":
+        if limited:
             import resource
 
             taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
@@ -75,8 +77,13 @@ def memory_limit(most: int, message: str) -> Iterator[None]:
         except MemoryError:
             raise GearError(message) from None
         finally:
-            if sys.platform == "linux":
+            if limited:
                 resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def _uses_gpu() -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.cuda.is_initialized()
 
 
 def in_threads(
