@@ -36,7 +36,7 @@ PEER_DEFAULTS: dict[str, dict] = {
 
 
 def peer_credit(name: str, batch: list[Rollout], o: dict) -> list[Result]:
-    own_advantages = name in ("igpo", "crpo", "gigpo", "crest", "turn_ppo", "trace")
+    own_advantages = name in ("igpo", "crpo", "gigpo", "crest", "turn_ppo", "vine_ppo", "trace")
     A = [0.0] * len(batch) if own_advantages else group_advantages(batch, scale=o.get("scale_rewards", True))
     return [_result(name, batch, i, A, o) for i in range(len(batch))]
 

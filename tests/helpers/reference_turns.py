@@ -17,6 +17,7 @@ TURN_DEFAULTS: dict[str, dict] = {
     "trace": dict(turn_weight=0.2, window=3, gamma=0.8, terminal=2.0, offset=0.1, scale_rewards=True),
     "hcapo": dict(omega=1.0, temperature=5.0, clip=0.2, gamma=0.95, smoothing=0.0, success=0.5, scale_rewards=True),
     "turn_ppo": dict(gamma=0.99, trace=0.9, turn_rewards=False),
+    "vine_ppo": dict(gamma=1.0, trace=0.0, turn_rewards=False),
 }  # fmt: skip
 
 
@@ -253,5 +254,5 @@ def turn_ppo(batch, i, A, o):
 
 TURN_PEERS = {
     "crest": crest, "mt_grpo": mt_grpo, "gigpo": gigpo, "igpo": igpo, "trace": trace, "hcapo": hcapo,
-    "turn_ppo": turn_ppo,
+    "turn_ppo": turn_ppo, "vine_ppo": turn_ppo,
 }  # fmt: skip

@@ -101,6 +101,7 @@ def test_every_method_says_what_it_is(name):
         assert cls.cost.forwards == bool(teacher) + (bool(teacher) or "student_logprob" in cls.needs)
         assert cls.preserves_mass == (name != "opd")
     from_a_model = set(cls.needs) - {"decision", "turn_reward", "anchor_state", "tool_call", "request_ids"}
+    from_a_model -= {"values"} if name == "vine_ppo" else set()  # no pass over the rollouts, but further ones
     assert (cls.cost.forwards == 0) == (not from_a_model and not distils)
     assert (cls.cost.backwards > 0) == bool({"saliency_grad", "answer_saliency"} & set(cls.needs))
     assert cls.preserves_mass == cls.mass.startswith("kept")

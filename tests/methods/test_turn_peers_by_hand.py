@@ -90,6 +90,12 @@ def test_hcapo_favours_the_turn_that_is_likely_in_hindsight():
     assert discounted.advantages[0, 0] == 1.0  # a negative part of a successful rollout counts as 0
 
 
+def test_vine_ppo_is_what_each_turn_did_to_the_value():
+    rollouts = pair(turns=[0, 0, 1], values=[0.4, 9.0, 0.7])
+    assert credit("vine_ppo", rollouts).advantages[0].tolist() == pytest.approx([0.3, 0.3, 0.3])
+    assert credit("vine_ppo", rollouts).advantages[1].tolist() == pytest.approx([0.3, 0.3, -0.7])  # it lost
+
+
 def test_turn_ppo_is_gae_over_turns():
     rollouts = pair(turns=[0, 0, 1], values=[0.4, 9.0, 0.6])
     last = 1 - 0.6

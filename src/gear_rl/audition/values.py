@@ -15,17 +15,12 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from gear_rl.audition.groups import Groups
-from gear_rl.chat.templates import Replies, end_tokens
-from gear_rl.models import context_of
-from gear_rl.sampling.own_turns import OwnTurns
-from gear_rl.sampling.play import judge_all, play_on
-from gear_rl.sampling.rewind import rewind, turns_of
+from gear_rl.chat.templates import Replies
+from gear_rl.sampling.continuations import Point, continuations
+from gear_rl.sampling.rewind import turns_of
 
-AT_ONCE = 256
-"""Continuations sampled in one batch."""
 FIRST = 8
 """Continuations of every point before anything is decided."""
 NARROW = 0.1
@@ -129,22 +124,15 @@ class Interventions:
         groups = self.groups
         ordered = sorted(p for p in points if not self._value(*p).exact)
         work = [point for point in ordered for _ in range(count)]
-        for start in range(0, len(work), AT_ONCE):
-            batch = work[start : start + AT_ONCE]
-            rows = [groups.rows[i] for i, _ in batch]
-            begun = [
-                rewind(groups.task, groups.rows[i], groups.played[i], self._at(i, t), groups.tokenizer, self._replies)
-                for i, t in batch
-            ]
-            lengths = [len(p.completion_ids) for p in begun]
-            rngs = [random.Random(f"{groups.seed}-{self.continuations + k}") for k in range(len(batch))]
-            model: Any = groups.model
-            sampler = OwnTurns(model, end_tokens(model, groups.tokenizer), groups.temperature, rngs=rngs)
-            play_on(sampler, context_of(model.config), groups.tokenizer, groups.task, begun, self._replies)
-            for point, verdict in zip(batch, judge_all(groups.tokenizer, groups.task, rows, begun), strict=True):
-                self._value(*point).rewards.append(verdict.reward)
-            self.continuations += len(batch)
-            self.tokens += sum(sum(p.action_mask[n:]) for p, n in zip(begun, lengths, strict=True))
+        starts = [Point(groups.rows[i], groups.played[i], self._at(i, t)) for i, t in work]
+        rngs = [random.Random(f"{groups.seed}-{self.continuations + k}") for k in range(len(work))]
+        rewards, tokens = continuations(
+            groups.task, groups.model, groups.tokenizer, starts, rngs, self._replies, groups.temperature
+        )
+        for point, reward in zip(work, rewards, strict=True):
+            self._value(*point).rewards.append(reward)
+        self.continuations += len(work)
+        self.tokens += tokens
 
     def _at(self, rollout: int, turn: int) -> int:
         return turns_of(self.groups.played[rollout].action_mask)[turn].start

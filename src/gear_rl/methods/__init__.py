@@ -51,6 +51,7 @@ from gear_rl.methods.self_distillation import OPSD, SDPG, SDPO
 from gear_rl.methods.shear import SHEAR
 from gear_rl.methods.trace import TRACE
 from gear_rl.methods.turn_ppo import TurnPPO
+from gear_rl.methods.vine_ppo import VinePPO
 
 METHODS: dict[str, type[Method]] = {
     "grpo": GRPO,
@@ -96,6 +97,7 @@ METHODS: dict[str, type[Method]] = {
     "trace": TRACE,
     "hcapo": HCAPO,
     "turn_ppo": TurnPPO,
+    "vine_ppo": VinePPO,
     "grpo_lambda": GRPOLambda,
     "crpo": CRPO,
 }

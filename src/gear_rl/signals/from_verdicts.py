@@ -134,9 +134,12 @@ def known_signals(task: Task, row: Row, method: Method) -> set[str]:
     return known | ({"feedback"} if verdict.feedback is not None else set())
 
 
-def refuse_what_the_task_cannot_say(task: Task, name: str, row: Row, method: Method) -> None:
-    """Before a model is loaded: `method` needs something that no rollout of the task `name` could tell."""
-    known = known_signals(task, row, method)
+def refuse_what_the_task_cannot_say(
+    task: Task, name: str, row: Row, method: Method, measured: Sequence[str] = ()
+) -> None:
+    """Before a model is loaded: `method` needs something that no rollout of the task `name` could tell. `measured`: signals
+    that the caller gets in another way."""
+    known = known_signals(task, row, method) | set(measured)
     for need in asked_of_task(method):
         if need not in known and need not in FIELDS and need not in ("channels", "feedback"):
             raise GearError(

@@ -60,6 +60,8 @@ class TrainOptions:
     """Steps over which the method's `mix` (λ) falls to 0. None: as the method's source does. 0: it stays."""
     mask_budget: int = option(64, at_least=1)
     """oar_p: tokens, or runs of tokens, that are masked in each rollout, one at a time."""
+    value_continuations: int = option(9, at_least=1)
+    """vine_ppo, turn_ppo: rollouts from the start of every turn, whose mean reward is its value. Default: VinePPO's."""
     eval_rows: int = option(1000, at_least=1)
     """Problems of the test split for the evaluation before and after."""
     checkpoint_every: int = option(50, at_least=1)

@@ -36,6 +36,9 @@ class TaskSampler:
         self.seed, self.seeded = seed, seeded
         self.open_turns: OpenSampler = own_turns
         self.verdicts: Sequence[Verdict] = ()
+        self.model: Any = None
+        """That sampled the last batch, with the weights it had then."""
+        self.step = 0
         self._at_once = 2**62
         """Rollouts sampled at once, at most. Halved when memory runs out."""
         self._replies, self._policy = Replies(tokenizer), Sampler(precision)
@@ -45,7 +48,8 @@ class TaskSampler:
         if first is not None or self.seeded:
             places = range(first or 0, (first or 0) + len(rows))
             rngs = [random.Random(f"{self.seed}-{step}-{place}") for place in places]
-        played = self._played(self._policy(policy), rows, rngs)
+        self.model, self.step = self._policy(policy), step
+        played = self._played(self.model, rows, rngs)
         self.verdicts = judge_all(self.tokenizer, self.task, rows, played)
         return {
             "prompt_ids": [p.prompt_ids for p in played],

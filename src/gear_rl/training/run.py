@@ -54,7 +54,12 @@ def prepare(config: TrainConfig, processes: int = 1) -> tuple[Task, str]:
             raise GearError(
                 f"task {config.task!r}, train row {i}: no ground truth for the hint that {config.credit} needs."
             )
-    from_verdicts.refuse_what_the_task_cannot_say(task, config.task, rows[0], chosen)
+    from_verdicts.refuse_what_the_task_cannot_say(task, config.task, rows[0], chosen, measured=("values",))
+    if "values" in chosen.needs and (processes > 1 or config.train.sampler == "vllm"):
+        raise GearError(
+            f"{config.credit} needs values, which are measured in one process with the policy's own weights: run it without "
+            "torchrun and with train.sampler=own."
+        )
     if config.train.mix_steps and not hasattr(chosen.options, "mix"):
         raise GearError(f"train.mix_steps: {config.credit} has no `mix` that could fall to 0.")
     return task, model
