@@ -19,6 +19,7 @@ import urllib.request
 from dataclasses import dataclass, field
 from typing import Any
 
+from gear_rl.chat.messages import well_formed
 from gear_rl.chat.tool_calls import read_turn
 from gear_rl.errors import GearError, printable
 
@@ -150,7 +151,7 @@ class Endpoint:
         except (http.client.HTTPException, OSError) as error:
             raise _Passing(f"the connection broke ({type(error).__name__})") from None
         try:
-            answer = json.loads(text)
+            answer = well_formed(json.loads(text))
         except (ValueError, RecursionError):
             raise _Passing(f"the answer is no JSON: {_shown(text.decode(errors='replace'))}") from None
         if not isinstance(answer, dict) or not isinstance(answer.get("choices"), list) or not answer["choices"]:

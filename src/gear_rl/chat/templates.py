@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from gear_rl.chat.messages import Message, Prompt, Tools
+from gear_rl.chat.messages import Message, Prompt, Tools, well_formed
 from gear_rl.errors import GearError
 
 TOOLS_IN_WORDS = """You can call these functions:
@@ -48,6 +48,7 @@ def tokenized_prompts(
         own = tools[i] if tools else None
         keys.append(repr((prompt, own)))
         if keys[-1] not in known:
+            prompt = well_formed(prompt)
             if own and in_words and not isinstance(prompt, str):
                 prompt, own = with_tools(prompt, own), None
             known[keys[-1]] = (
@@ -92,6 +93,7 @@ class Replies:
     def ids(self, reply: str | list[Message]) -> list[int]:
         key = reply if isinstance(reply, str) else json.dumps(reply)
         if key not in self._cache:
+            reply = well_formed(reply)
             answer = [{"role": "tool", "content": reply}] if isinstance(reply, str) else reply
             opening = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "x"}]
             before = self._tokenizer.apply_chat_template(opening, tokenize=True, return_dict=False, **self._chat)
