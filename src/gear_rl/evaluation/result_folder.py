@@ -14,7 +14,7 @@ from typing import Any
 
 from gear_rl.errors import GearError
 from gear_rl.evaluation.evaluate import key_of
-from gear_rl.files import LineFile, remove_abandoned, write_json
+from gear_rl.files import LineFile, parse_json, read_json, remove_abandoned, write_json
 
 FORMAT = 1
 
@@ -59,15 +59,10 @@ class ResultFolder:
         self.samples = self._read()
 
     def _refuse_other_settings(self) -> None:
-        try:
-            there = json.loads(self._settings.read_text())
-        except ValueError as error:
-            raise GearError(f"{self._settings} is damaged: {error}.") from None
+        there = read_json(self._settings)
         here = json.loads(json.dumps(self.settings))
         if there == here:
             return
-        if not isinstance(there, dict):
-            raise GearError(f"{self._settings} is damaged: it has no settings.")
         names = [name for name in {**there, **here} if there.get(name) != here.get(name)]
         shown = "; ".join(
             f"{name} is {_short(there.get(name))} there and {_short(here.get(name))} here" for name in names
@@ -81,11 +76,12 @@ class ResultFolder:
             for number, line in enumerate(file, 1):
                 if not line.endswith(b"\n"):
                     break
+                where = f"{self._samples}, line {number}"
+                sample = parse_json(line, where)
                 try:
-                    sample = json.loads(line)
                     key_of(sample)
-                except (ValueError, KeyError, TypeError):
-                    raise GearError(f"{self._samples}, line {number}: damaged.") from None
+                except (KeyError, TypeError):
+                    raise GearError(f"{where}: damaged.") from None
                 samples.append(sample)
                 good += len(line)
         self._file.truncate(good)

@@ -21,7 +21,9 @@ _LIST = re.compile(r"\s*,?\s*(?:\\(?:text|mbox|textnormal)\s*\{\s*,?\s*(?:and|or
 _GREEK = re.compile(r"\\(?:var)?(?:alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|xi|rho|sigma|tau|"
                     r"phi|chi|psi|omega|Gamma|Delta|Theta|Lambda|Sigma|Phi|Psi|Omega|ell)(?![a-zA-Z])")  # fmt: skip
 _COMMAND = re.compile(r"\\[a-zA-Z]+")
-_NEGATION = re.compile(r"\\(?:neq?|not\w*|neg|lnot|lor|vee|to|(?:[lL]ong)?[rR]ightarrow|implies|iff|mapsto|gets)(?![a-zA-Z])|!=")
+_NEGATION = re.compile(
+    r"\\(?:neq?|not\w*|neg|lnot|lor|vee|to|(?:[lL]ong)?[rR]ightarrow|implies|iff|mapsto)(?![a-zA-Z])|!="
+)
 _INEQUALITY = re.compile(r"<|>|\\(?:[lg](?:e|t|eq|eqq|eqslant)|ll|gg)(?![a-zA-Z])")
 _RANGE = re.compile(r"\\(?:in|cup|cap|infty|mathbb)(?![a-zA-Z])|[(\[][^()\[\]]*,[^()\[\]]*[)\]]")
 _WORDS = re.compile(r"(?=.*[a-z]{2})[a-z\s,.()'-]+", re.IGNORECASE)
@@ -40,8 +42,12 @@ _UNITS = {
 """Unit → its other names."""
 _UNIT = {name: unit for unit, names in _UNITS.items() for name in (unit, *names.split())}
 _FILLERS = {"square", "sq", "cubic", "unit", "of", "the", "per", "each", "a", "an", "and", "or"}
-_BARE_UNIT = re.compile(rf"(?<=[\d}}).])\s*(?:\\[,;:! ]|~)*\s*((?:(?:square|sq\.?|cubic) )?(?:{'|'.join(sorted(_UNIT, key=len, reverse=True))}))\.?(?:\s*\^\s*\{{?[23]\}}?)?$", re.IGNORECASE)
-_TEXT_AT_END = re.compile(r"(?<=[\d})\]a-z%])\s*(?:\\[,;:! ]|~)*\s*\\(?:text\w*|mbox|mathrm)\s*\{([^{}=]*)\}(?:\s*\^\s*\{?[23]\}?)?\.?$")
+_SPACE, _POWER = r"\s*(?:\\[,;:! ]|~)*\s*", r"(?:\s*\^\s*\{?[23]\}?)?\.?$"
+_BARE_UNIT = re.compile(
+    rf"(?<=[\d}}).]){_SPACE}((?:(?:square|sq\.?|cubic) )?(?:{'|'.join(sorted(_UNIT, key=len, reverse=True))}))\.?{_POWER}",
+    re.IGNORECASE,
+)
+_TEXT_AT_END = re.compile(rf"(?<=[\d}})\]a-z%]){_SPACE}\\(?:text\w*|mbox|mathrm)\s*\{{([^{{}}=]*)\}}{_POWER}")
 _WORDS_AT_END = re.compile(r"(?<=\d)\s+([a-z]{3,}(?: [a-z]+)*)\.?$", re.IGNORECASE)
 
 
@@ -145,7 +151,7 @@ def _units(text: str) -> set[str]:
 def has_unknown(text: str) -> bool:
     """Whether there is a letter in it that is no constant: `x`, `f(2)`, `\\text{Area}`, but not `e^{i\\pi}`."""
     letters = re.sub(r"[^a-zA-Z]", "", _COMMAND.sub("", _GREEK.sub("x", _TEXT.sub(r"\1", text))))
-    return len(letters) == 1 and len(text.strip()) == 1 or bool(set(letters) - {"e", "i"})
+    return (len(letters) == 1 and len(text.strip()) == 1) or bool(set(letters) - {"e", "i"})
 
 
 def is_name(text: str) -> bool:
