@@ -113,7 +113,8 @@ def parse_json(data: bytes | str, where: str, *, strict: bool = False) -> Any:
     """JSON of unknown origin; every failure is a GearError that says `where`. `strict`: as the standard has it, so NaN and
     infinities are none, and no key stands twice."""
     try:
-        return json.loads(data.rstrip(), parse_int=_whole, **_STRICT if strict else {})
+        text = data.decode("utf-8-sig") if isinstance(data, bytes) else data
+        return json.loads(text.rstrip(), parse_int=_whole, **_STRICT if strict else {})
     except json.JSONDecodeError as error:
         place = f", line {error.lineno}" if error.lineno > 1 else ""
         raise GearError(f"{where}{place}: not JSON: {error.msg} (column {error.colno}).") from None

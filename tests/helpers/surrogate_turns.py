@@ -11,7 +11,7 @@ from byte_tokenizers import byte_tokenizer
 from gear_rl.chat.templates import Replies
 from gear_rl.tasks.base import Row, Task, Transcript, tools_of
 
-SAID = ["say \ud800", r"\boxed{%s}" % "\ud800", "<answer>\udfff</answer>", '[f(a="\ud800")]',
+SAID = ["say \ud800", "\\boxed{\ud800}", "<answer>\udfff</answer>", '[f(a="\ud800")]',
         '<tool_call>{"name": "\\ud800", "arguments": {}}</tool_call>']  # fmt: skip
 ESCAPED = "SURROGATE"
 

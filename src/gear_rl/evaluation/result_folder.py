@@ -17,6 +17,12 @@ from gear_rl.evaluation.evaluate import key_of
 from gear_rl.files import LineFile, parse_json, read_json, remove_abandoned, write_json
 
 FORMAT = 1
+_NUMBER = (int, float)
+KINDS: dict[str, Any] = {
+    "id": str, "k": int, "how": str, "success": bool, "reward": _NUMBER, "category": str, "channels": dict,
+    "malformed": int, "cut_off": bool, "tokens": int, "trivially_passable": bool, "parts": dict,
+}  # fmt: skip
+"""What a sample's entries are, as far as scores are made of them."""
 
 
 def digest(value: Any) -> str:
@@ -78,10 +84,8 @@ class ResultFolder:
                     break
                 where = f"{self._samples}, line {number}"
                 sample = parse_json(line, where)
-                try:
-                    key_of(sample)
-                except (KeyError, TypeError):
-                    raise GearError(f"{where}: damaged.") from None
+                if not _is_sample(sample):
+                    raise GearError(f"{where}: damaged.")
                 samples.append(sample)
                 good += len(line)
         self._file.truncate(good)
@@ -98,6 +102,17 @@ class ResultFolder:
 
     def close(self) -> None:
         self._file.close()
+
+
+def _is_sample(sample: Any) -> bool:
+    if not isinstance(sample, dict) or not all(isinstance(sample.get(name), KINDS[name]) for name in ("id", "k", "how")):
+        return False
+    if not all(isinstance(sample[name], kind) for name, kind in KINDS.items() if name in sample):
+        return False
+    parts = sample.get("parts", {}).values()
+    return all(isinstance(value, _NUMBER) for value in sample.get("channels", {}).values()) and all(
+        isinstance(pair, list) and len(pair) == 2 and all(isinstance(count, int) for count in pair) for pair in parts
+    )
 
 
 def _short(value: Any) -> str:

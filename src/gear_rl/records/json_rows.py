@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from gear_rl.chat.messages import well_formed
 from gear_rl.errors import GearError
 from gear_rl.files import json_lines, kind_of, parse_json
 
@@ -50,4 +51,7 @@ def _rows_of_document(path: Path, data: bytes) -> Iterator[tuple[str, dict[str, 
 def _object(row: Any, where: str) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise GearError(f"{where}: must be an object with keys and values, not {kind_of(row)}.")
-    return row
+    try:
+        return well_formed(row)
+    except RecursionError:
+        raise GearError(f"{where}: nested too deeply.") from None
