@@ -11,7 +11,7 @@ from typing import Any
 from gear_rl.chat.endpoint import ContextFull, Endpoint
 from gear_rl.chat.messages import Message
 from gear_rl.sampling.players import Job, Judging, Sample, sample_of
-from gear_rl.tasks.base import Task, Transcript, tools_of
+from gear_rl.tasks.base import Task, Transcript, reply_of, tools_of
 
 
 @dataclass
@@ -76,7 +76,7 @@ def converse(endpoint: Endpoint, task: Task, job: Job, chat: dict[str, Any]) -> 
         if reply.cut_off:
             transcript.cut_off = True
             break
-        answer = episode.reply(text)
+        answer = reply_of(task, episode, text)
         if answer is None or len(transcript.turns) >= task.max_turns:
             break
         answers = [{"role": "tool", "content": answer}] if isinstance(answer, str) else [dict(m) for m in answer]

@@ -20,7 +20,7 @@ from gear_rl.errors import GearError
 from gear_rl.models import context_of
 from gear_rl.sampling.own_turns import OwnTurns
 from gear_rl.sampling.turns import Request, Turn, TurnSampler
-from gear_rl.tasks.base import Episode, Row, Task, Transcript, Verdict, tools_of, verdicts
+from gear_rl.tasks.base import Episode, Row, Task, Transcript, Verdict, reply_of, tools_of, verdicts
 
 __all__ = ["Played", "Replies", "judge_all", "play", "play_on", "play_with", "tokenized_prompts", "transcripts"]
 
@@ -126,6 +126,10 @@ def play_on(
         requests = [(i, played[i].ids, task.max_turn_tokens - len(played[i].begun)) for i in rollouts]
         sampler.submit([Request(i, ids, min(most, context - len(ids))) for i, ids, most in requests])
 
+    def ask(one: Played) -> Any:
+        assert one.episode is not None
+        return reply_of(task, one.episode, one.turns[-1])
+
     submit(range(len(played)))
     running = len(played)
     with ThreadPoolExecutor(task.concurrent_replies) as threads:
@@ -136,7 +140,7 @@ def play_on(
             asking = [turn.rollout for turn in finished if turn.ended]
             running -= len(finished) - len(asking)
             asked = [played[i] for i in asking]
-            answers = threads.map(_ask, asked) if task.concurrent_replies > 1 else map(_ask, asked)
+            answers = threads.map(ask, asked) if task.concurrent_replies > 1 else map(ask, asked)
             going_on = []
             for i, reply in zip(asking, answers, strict=True):
                 if reply is None or len(played[i].turns) >= task.max_turns:
@@ -168,8 +172,3 @@ def _reply(played: Played, ids: list[int]) -> None:
     played.action_mask += [0] * len(ids)
     if played.logprobs is not None:
         played.logprobs += [0.0] * len(ids)
-
-
-def _ask(played: Played) -> Any:
-    assert played.episode is not None
-    return played.episode.reply(played.turns[-1])

@@ -38,7 +38,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 from gear_rl.chat.messages import Message, Tools
-from gear_rl.errors import GearError
+from gear_rl.errors import GearError, shown
+from gear_rl.tasks.foreign_errors import METHODS, named, naming
 
 Row = dict[str, Any]
 """One problem; the keys are listed above."""
@@ -46,6 +47,8 @@ Row = dict[str, Any]
 
 def check_rows(rows: list[Row], split: str) -> list[Row]:
     """`rows`, if they are some and each has a prompt: a task of one's own may give anything."""
+    if not isinstance(rows, (list, tuple)):
+        raise GearError(f"the {split} split: `rows` returned {shown(rows)}; it must return a list of dicts.")
     if not rows:
         raise GearError(f"the {split} split holds no problem.")
     for i, row in enumerate(rows):
@@ -172,6 +175,12 @@ class Task(ABC):
     answer_prefix: str = ""
     """What the policy writes before its answer: the log-probability of the reference answer is taken behind it."""
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in METHODS:
+            if name in vars(cls):
+                setattr(cls, name, naming(vars(cls)[name]))
+
     @abstractmethod
     def rows(self, split: str, count: int | None, seed: int = 0) -> list[Row]:
         """`count` problems of a split; the same arguments always give the same rows. None: the whole set (a task that
@@ -241,6 +250,17 @@ class SingleTurn(Task):
         return self.judge(row, transcript.turns[-1] if transcript.turns else transcript.completion)
 
 
+def reply_of(task: Task, episode: Episode, turn: str) -> str | list[Message] | None:
+    """`episode.reply(turn)`, if it is a reply."""
+    with named(task, "`reply` of its episode"):
+        reply = episode.reply(turn)
+    if reply is None or isinstance(reply, str):
+        return reply
+    if isinstance(reply, list) and all(isinstance(m, dict) and isinstance(m.get("role"), str) for m in reply):
+        return reply
+    raise GearError(f"task {type(task).__name__}: `reply` returned {shown(reply)}; it must be text, messages or None.")
+
+
 def tools_of(task: Task, row: Row) -> Tools | None:
     """The tool schemas `row`'s prompt is rendered with: its own, else the task's."""
     return json.loads(row["tools"]) if row.get("tools") else task.tools
@@ -252,7 +272,7 @@ def replay(task: Task, row: Row, said: str | Sequence[str]) -> Verdict:
         return _checked(task, task.judge(row, said))
     episode, turns = task.episode(row), list(said)
     for i, turn in enumerate(turns):
-        if episode.reply(turn) is None and i + 1 < len(turns):
+        if reply_of(task, episode, turn) is None and i + 1 < len(turns):
             raise GearError(
                 f"task {type(task).__name__}, {row.get('id', 'a row')}: the episode ended after turn {i} of {len(turns)}."
             )
@@ -270,7 +290,7 @@ def verdicts(task: Task, rows: Sequence[Row], transcripts: Sequence[Transcript])
 def _checked(task: Task, verdict: Verdict) -> Verdict:
     if not isinstance(verdict, Verdict):
         raise GearError(
-            f"task {type(task).__name__}: its verdict must be a Verdict(reward, success), not {verdict!r:.60}."
+            f"task {type(task).__name__}: its verdict must be a Verdict(reward, success), not {shown(verdict)}."
         )
     return verdict
 

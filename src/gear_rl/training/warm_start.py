@@ -24,7 +24,7 @@ from gear_rl.chat.templates import Replies, tokenized_prompts, writes_tools
 from gear_rl.chat.tool_calls import as_list, read_turn
 from gear_rl.errors import GearError
 from gear_rl.options import check_instance, option
-from gear_rl.tasks.base import Episode, Row, SingleTurn, Task, Transcript, tools_of
+from gear_rl.tasks.base import Episode, Row, SingleTurn, Task, Transcript, reply_of, tools_of
 
 Example = tuple[list[int], list[int]]
 """Token ids, and 1 for each that counts in the loss."""
@@ -80,7 +80,7 @@ def played(
     episode, made = task.episode(row), Reference([], [])
     for number, turn in enumerate(turns):
         ids = [*tokenizer(turn, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
-        answer, last = episode.reply(turn), number + 1 == len(turns)
+        answer, last = reply_of(task, episode, turn), number + 1 == len(turns)
         reply = replies.ids(answer) if answer is not None and not last else []
         made.ids.extend([*ids, *reply])
         made.mask.extend([1] * len(ids) + [0] * len(reply))
