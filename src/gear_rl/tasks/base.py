@@ -54,8 +54,8 @@ def check_rows(rows: list[Row], split: str) -> list[Row]:
     for i, row in enumerate(rows):
         if not isinstance(row, dict) or not isinstance(row.get("prompt"), (str, list)):
             held = ", ".join(map(str, row)) or "nothing" if isinstance(row, dict) else None
-            shown = f"is a {type(row).__name__}" if held is None else f"has {held}"
-            raise GearError(f"row {i} of the {split} split {shown}: a row is a dict with a prompt (text or messages).")
+            is_or_has = f"is a {type(row).__name__}" if held is None else f"has {held}"
+            raise GearError(f"row {i} of the {split} split {is_or_has}: a row is a dict with a prompt (text or messages).")
     return rows
 
 
