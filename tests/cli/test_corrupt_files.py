@@ -82,7 +82,7 @@ SAMPLE = {
     "id": "a", "k": 0, "how": "sampled", "success": True, "reward": 1.0, "category": "all", "channels": {"x": 1.0},
     "malformed": 0, "cut_off": False, "tokens": 5, "trivially_passable": False,
 }  # fmt: skip
-TALK = [{"role": "user", "content": "Which part?"}, {"role": "assistant", "content": "valve"}]
+TALK = [{"role": "user", "content": "yesno g2 spring dent"}, {"role": "assistant", "content": "valve"}]
 SHAPE = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16, "vocab_size": 50}
 
 
