@@ -17,10 +17,18 @@ def record(path, method):
 @pytest.mark.parametrize(
     ("trained", "asked", "says"),
     [
-        ("gear", "wrong_hint", "shown another problem's hint, and the record's (gear) was shown the problem's own hint"),
+        (
+            "gear",
+            "wrong_hint",
+            "shown another problem's hint, and the record's (gear) was shown the problem's own hint",
+        ),
         ("gear", "rlsd+wrong_hint", "shown another problem's hint"),
         ("gear", "rlsd+sibling_hint", "shown a rollout of the group"),
-        ("wrong_hint", "gear", "shown the problem's own hint, and the record's (wrong_hint) was shown another problem's hint"),
+        (
+            "wrong_hint",
+            "gear",
+            "shown the problem's own hint, and the record's (wrong_hint) was shown another problem's hint",
+        ),
         ("wrong_hint", "wrong_hint", None),
         ("gear", "gear", None),
         ("gear", "rlsd", None),

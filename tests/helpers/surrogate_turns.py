@@ -30,7 +30,9 @@ def turns(task: Task, row: Row) -> list[str]:
 def _value(schema: Any) -> Any:
     kind = schema.get("type") if isinstance(schema, dict) else None
     kinds: dict[Any, Any] = {"integer": 1, "number": 1, "float": 1, "boolean": True}
-    return kinds.get(kind, [ESCAPED] if kind in ("array", "list") else {ESCAPED: ESCAPED} if kind == "object" else ESCAPED)
+    return kinds.get(
+        kind, [ESCAPED] if kind in ("array", "list") else {ESCAPED: ESCAPED} if kind == "object" else ESCAPED
+    )
 
 
 def play_all(task: Task, row: Row) -> int:

@@ -92,7 +92,7 @@ def with_message(**message):
         ({**GOOD, "reward": "1"}, "line 2: reward must be a finite number, not 1"),
         (
             '{"messages": [{"role": "assistant", "content": "a"}], "reward": 1e999}',
-            "line 2: reward must be a finite number",
+            "line 2: not JSON: the number 1e999 is too large",
         ),
         ({**GOOD, "reward": None}, "line 2: reward must be a finite number"),
         ({"messages": GOOD["messages"]}, "line 2: has no 'reward'. Its keys: messages"),

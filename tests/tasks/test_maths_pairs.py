@@ -279,7 +279,9 @@ def test_right(judge, reference, answer):
     assert is_right(judge, reference, answer, boxed=True)
 
 
-@pytest.mark.parametrize("answer", ["So $6=5$.", r"It is \(x \neq 5\).", "The answer is $5$ or $6$.", "The final answer is $x=6=5$."])
+@pytest.mark.parametrize(
+    "answer", ["So $6=5$.", r"It is \(x \neq 5\).", "The answer is $5$ or $6$.", "The final answer is $x=6=5$."]
+)
 def test_what_stands_in_no_box_is_judged_the_same(judge, answer):
     assert not is_right(judge, "5", answer, boxed=False)
     assert is_right(judge, "5", "So $x = 2+3 = 5$.", boxed=False) and is_right(judge, "5", "It is 5.", boxed=False)

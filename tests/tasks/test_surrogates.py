@@ -32,7 +32,10 @@ def options(name, folder):
     if name.startswith("tau_"):
         return {"data": str(tau_sample.write_sample(folder, {"retail": RetailTools, "airline": AirlineTools}))}
     if name == "toolrl":
-        row = {"prompt": [{"role": "user", "content": "do"}], "ground_truth": '<think> so </think>\n<response> x </response>'}
+        row = {
+            "prompt": [{"role": "user", "content": "do"}],
+            "ground_truth": "<think> so </think>\n<response> x </response>",
+        }
         (folder / "rlla_4k_test_80.jsonl").write_text(json.dumps(row) + "\n")
         return {"data": str(folder)}
     if name == "acebench":
@@ -73,6 +76,8 @@ def test_what_an_endpoint_says_has_none():
 
 
 def test_only_lone_ones_are_replaced():
-    assert well_formed("a\ud83d\ude00\ud800") == "a\U0001f600\ufffd" and well_formed({"\udc00": ["é"]}) == {"\ufffd": ["é"]}
+    assert well_formed("a\ud83d\ude00\ud800") == "a\U0001f600\ufffd" and well_formed({"\udc00": ["é"]}) == {
+        "\ufffd": ["é"]
+    }
     call = read_turn('<tool_call>{"name": "f", "arguments": {"\\ud800": "\\ud83d\\ude00"}}</tool_call>').calls[0]
     assert call.arguments == {"\ufffd": "\U0001f600"}

@@ -91,7 +91,7 @@ class Raising(Task):
 def test_the_users_traceback_is_kept_and_a_task_may_catch_its_own():
     task = Raising()
     assert task.verdict({}, Transcript("", [])).reward == 0.5
-    with pytest.raises(GearError, match="task Raising: `judge` raised ZeroDivisionError: mine.$") as caught:
+    with pytest.raises(GearError, match=r"task Raising: `judge` raised ZeroDivisionError: mine.$") as caught:
         replay(task, {}, "x")
     assert isinstance(caught.value.__cause__, ZeroDivisionError) and caught.value.__cause__.__traceback__ is not None
     with pytest.raises(GearError, match="`rows` returned 'x'"):

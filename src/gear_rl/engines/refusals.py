@@ -98,7 +98,9 @@ def checked_rewards(function: Callable[..., Any]) -> Callable[..., Any]:
         if not isinstance(listed, (list, tuple)):
             raise GearError(f"reward function {name!r} returned {shown(rewards)}; {wanted}.")
         if len(listed) != rollouts:
-            raise GearError(f"reward function {name!r} returned {len(listed)} rewards for {rollouts} rollouts; {wanted}.")
+            raise GearError(
+                f"reward function {name!r} returned {len(listed)} rewards for {rollouts} rollouts; {wanted}."
+            )
         for i, reward in enumerate(listed):
             try:
                 good = reward is None or math.isfinite(reward)

@@ -140,7 +140,8 @@ class CreditGRPOTrainer(GRPOTrainer):
         if functions is not None:
             listed = functions if isinstance(functions, list) else [functions]
             bound["reward_funcs"] = [
-                f if isinstance(f, (str, torch.nn.Module)) or not callable(f) else refusals.checked_rewards(f) for f in listed
+                f if isinstance(f, (str, torch.nn.Module)) or not callable(f) else refusals.checked_rewards(f)
+                for f in listed
             ]
         super().__init__(**{name: value for name, value in bound.items() if name != "self"})
 

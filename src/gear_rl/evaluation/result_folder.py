@@ -105,7 +105,9 @@ class ResultFolder:
 
 
 def _is_sample(sample: Any) -> bool:
-    if not isinstance(sample, dict) or not all(isinstance(sample.get(name), KINDS[name]) for name in ("id", "k", "how")):
+    if not isinstance(sample, dict) or not all(
+        isinstance(sample.get(name), KINDS[name]) for name in ("id", "k", "how")
+    ):
         return False
     if not all(isinstance(sample[name], kind) for name, kind in KINDS.items() if name in sample):
         return False

@@ -17,7 +17,9 @@ _SCIENTIFIC = re.compile(r"(?<![\w.\\])(\d+(?:\.\d+)?)[eE]([-+]?\d{1,3})(?![\w.]
 _REPEATING = re.compile(r"(\d*)\.(\d*)\\(?:overline|bar|dot)\s*\{?(\d+)\}?")
 _MIXED = re.compile(r"(?<![\d./,])(\d+)\s+(\d+)\s*/\s*(\d+)(?![\d/.])")
 _TEXT = re.compile(r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|mbox|math(?:rm|bf|it|sf|tt)|operatorname)\s*\{([^{}]*)\}")
-_LIST = re.compile(r"\s*,?\s*(?:\\(?:text|mbox|textnormal)\s*\{\s*,?\s*(?:and|or)\s*\}|(?<![\\\w])(?:and|or)(?!\w))\s*,?\s*")
+_LIST = re.compile(
+    r"\s*,?\s*(?:\\(?:text|mbox|textnormal)\s*\{\s*,?\s*(?:and|or)\s*\}|(?<![\\\w])(?:and|or)(?!\w))\s*,?\s*"
+)
 _GREEK = re.compile(r"\\(?:var)?(?:alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|xi|rho|sigma|tau|"
                     r"phi|chi|psi|omega|Gamma|Delta|Theta|Lambda|Sigma|Phi|Psi|Omega|ell)(?![a-zA-Z])")  # fmt: skip
 _COMMAND = re.compile(r"\\[a-zA-Z]+")
@@ -28,7 +30,17 @@ _INEQUALITY = re.compile(r"<|>|\\(?:[lg](?:e|t|eq|eqq|eqslant)|ll|gg)(?![a-zA-Z]
 _RANGE = re.compile(r"\\(?:in|cup|cap|infty|mathbb)(?![a-zA-Z])|[(\[][^()\[\]]*,[^()\[\]]*[)\]]")
 _WORDS = re.compile(r"(?=.*[a-z]{2})[a-z\s,.()'-]+", re.IGNORECASE)
 _BASED = re.compile(r"\(?(-?(?=[0-9a-z.]*\d)[0-9a-z.]+)\)?(?:_\s*\{?\s*\(?(\w+)\)?\s*\}?)?\.?", re.IGNORECASE)
-_BASES = {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8", "nine": "9", "ten": "10"}
+_BASES = {
+    "two": "2",
+    "three": "3",
+    "four": "4",
+    "five": "5",
+    "six": "6",
+    "seven": "7",
+    "eight": "8",
+    "nine": "9",
+    "ten": "10",
+}
 
 _UNITS = {
     "m": "meter meters metre metres", "cm": "centimeter centimeters centimetre centimetres",
