@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from gear_rl.chat.templates import Replies
 from gear_rl.errors import GearError
 from gear_rl.sampling.play import Played
-from gear_rl.tasks.base import Row, Task
+from gear_rl.tasks.base import Row, Task, reply_of
 
 
 class NotReplayable(GearError):
@@ -54,7 +54,7 @@ def rewind(task: Task, row: Row, played: Played, at: int, tokenizer: Any, replie
             again.begun = played.completion_ids[turn.start : at]
             break
         said = tokenizer.decode(played.completion_ids[turn.start : turn.end - 1])  # the last is the end token
-        reply = again.episode.reply(said)
+        reply = reply_of(task, again.episode, said)
         recorded = played.completion_ids[turn.end : turns[i + 1].start]
         if reply is None or replies.ids(reply) != recorded:
             now = "ended the episode" if reply is None else f"replied {str(reply)[:80]!r}"
