@@ -14,7 +14,7 @@ import torch
 
 from gear_rl.engines.ranks import Alone, Ranks
 from gear_rl.engines.refusals import refuse_small_dataset
-from gear_rl.errors import GearError, unknown_name
+from gear_rl.errors import GearError, shown, unknown_name
 from gear_rl.files import read_json, write_json
 from gear_rl.methods import method
 from gear_rl.models import choose_device, load_model, model_for
@@ -163,7 +163,10 @@ def _refuse_other_processes(folder: RunFolder, processes: int, resumes: bool) ->
     """Each process has random states and shards of its own in a checkpoint."""
     if not (resumes and folder.versions.exists()):
         return
-    before = read_json(folder.versions).get("processes", 1)
+    written = read_json(folder.versions).get("processes", 1)
+    if not str(written).isdecimal():
+        raise GearError(f"{folder.versions} is damaged: processes is {shown(written)}.")
+    before = int(written)
     if before != processes:
         raise GearError(
             f"{folder.path} was trained by {before} process{'es' * (before > 1)}, and this is {processes}: resume with as "
