@@ -25,3 +25,18 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def printable(text: str, instead: str = "?") -> str:
     """`text` without control characters and escape sequences: data and model output must not steer a terminal."""
     return "".join(c if c.isprintable() else instead for c in text)
+
+
+def shown(value: object) -> str:
+    """The beginning of `repr(value)`: values from somebody else's code may be large, and may raise even there."""
+    try:
+        text = repr(value)
+    except Exception:
+        text = f"a {type(value).__name__}"
+    return printable(text)[:60]
+
+
+def one_line(error: BaseException) -> str:
+    """An exception of somebody else's code: its type and the beginning of what it says."""
+    said = printable(" ".join(str(error).split()))[:200]
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import itertools
 import json
+import math
 import os
 import shutil
 from collections.abc import Iterator
@@ -84,14 +85,36 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1))
 
 
+LARGEST_JSON = 64 * 2**20
+"""Bytes of a JSON file of a run."""
+MOST_DIGITS = 300
+"""Of a whole number: more do not fit a float."""
+
+
+def read_json(path: Path, kind: type | tuple[type, ...] = dict, *, strict: bool = True) -> Any:
+    """The value in a JSON file of a run, which is to be of `kind`. `strict`: see `parse_json`."""
+    if not path.is_file():
+        raise GearError(f"there is no file {path}.")
+    if path.stat().st_size > LARGEST_JSON:
+        raise GearError(f"{path} has {path.stat().st_size >> 20} MiB; at most {LARGEST_JSON >> 20} are read.")
+    value = parse_json(path.read_bytes(), f"{path} is damaged", strict=strict)
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise GearError(f"{path} is damaged: it holds {kind_of(value)}.")
+    return value
+
+
+def kind_of(value: Any) -> str:
+    """What a JSON value is, for messages."""
+    names = {dict: "an object", list: "a list", str: "text", bool: "true or false", type(None): "null"}
+    return names.get(type(value), "a number") if not (isinstance(value, list) and not value) else "an empty list"
+
+
 def parse_json(data: bytes | str, where: str, *, strict: bool = False) -> Any:
-    """JSON of unknown origin; every failure is a GearError that says `where`. `strict`: NaN and infinities are none."""
-
-    def refuse(constant: str) -> None:
-        raise ValueError(f"{constant} is not a JSON number")
-
+    """JSON of unknown origin; every failure is a GearError that says `where`. `strict`: as the standard has it, so NaN and
+    infinities are none, and no key stands twice."""
     try:
-        return json.loads(data.rstrip(), parse_constant=refuse if strict else None)
+        text = data.decode("utf-8-sig") if isinstance(data, bytes) else data
+        return json.loads(text.rstrip(), parse_int=_whole, **_STRICT if strict else {})
     except json.JSONDecodeError as error:
         place = f", line {error.lineno}" if error.lineno > 1 else ""
         raise GearError(f"{where}{place}: not JSON: {error.msg} (column {error.colno}).") from None
@@ -101,6 +124,33 @@ def parse_json(data: bytes | str, where: str, *, strict: bool = False) -> Any:
         raise GearError(f"{where}: not JSON: not UTF-8 text.") from None
     except ValueError as error:  # a number with too many digits, or what `strict` excludes
         raise GearError(f"{where}: not JSON: {error}.") from None
+
+
+def _constant(text: str) -> None:
+    raise ValueError(f"{text} is not a JSON number")
+
+
+def _whole(text: str) -> int:
+    if len(text) > MOST_DIGITS:
+        raise ValueError(f"a number has {len(text)} digits")
+    return int(text)
+
+
+def _fraction(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"the number {text[:20]} is too large")
+    return number
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} is given twice")
+    return content
+
+
+_STRICT: dict[str, Any] = {"parse_constant": _constant, "parse_float": _fraction, "object_pairs_hook": _object}
 
 
 def json_lines(file: BinaryIO, path: Path, longest: int, *, strict: bool = False) -> Iterator[tuple[str, Any]]:

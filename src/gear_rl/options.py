@@ -183,7 +183,7 @@ def _fits(value: Any, limits: Mapping[str, Any], kinds: tuple[Any, ...]) -> bool
     if isinstance(value, str | bool | list | tuple | dict):
         return True
     return (
-        math.isfinite(value)
+        (abs(value) < 2**63 if isinstance(value, int) else math.isfinite(value))
         and (limits.get("at_least") is None or value >= limits["at_least"])
         and (limits.get("above") is None or value > limits["above"])
         and (limits.get("at_most") is None or value <= limits["at_most"])

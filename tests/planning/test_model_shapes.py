@@ -62,8 +62,8 @@ def test_bad_models(model, said):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("{", "not valid JSON"),
-        ("[]", "JSON object"),
+        ("{", "not JSON"),
+        ("[]", "holds an empty list"),
         (json.dumps({"hidden_size": 4}), "lacks num_hidden_layers"),
         (json.dumps({"num_experts": 8}), "mixture of experts"),
         (json.dumps({"hidden_size": "64", "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 4,

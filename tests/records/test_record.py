@@ -248,7 +248,7 @@ def spoil(**changes):
         (spoil(group="a"), "no rollout"),
         (spoil(reward=...), "'reward' is missing"),
         (spoil(reward="high"), "reward is 'high'"),
-        (spoil(reward=10**400), "reward is"),
+        (spoil(reward=10**400), "a number has 401 digits"),
         (lambda line: line.replace(b'"reward":', b'"reward":NaN,"x":'), "NaN"),
         (spoil(token_ids=[1, 2]), "token_texts is not a list of 2"),
         (spoil(token_ids=[2**40] * 9), "token_ids has"),

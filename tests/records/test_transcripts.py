@@ -92,7 +92,7 @@ def with_message(**message):
         ({**GOOD, "reward": "1"}, "line 2: reward must be a finite number, not 1"),
         (
             '{"messages": [{"role": "assistant", "content": "a"}], "reward": 1e999}',
-            "line 2: reward must be a finite number",
+            "line 2: not JSON: the number 1e999 is too large",
         ),
         ({**GOOD, "reward": None}, "line 2: reward must be a finite number"),
         ({"messages": GOOD["messages"]}, "line 2: has no 'reward'. Its keys: messages"),
@@ -339,3 +339,21 @@ def test_a_record_takes_no_model(sampled, tmp_path, refused, capsys):
         assert "is a record: its signals are in it" in refused(
             "credit", out, "--credit", "grpo", *extra, "-o", tmp_path / "o"
         )
+
+
+def test_a_tokenizer_that_does_not_know_the_words_is_refused(tmp_path, capsys):
+    embedded = str(make_task("workshop").default_model())
+    known = [{"role": "user", "content": "yesno g2 spring dent"}, {"role": "assistant", "content": "weld spring"}]
+    foreign = [{"role": "user", "content": "Please repair my \x1b[31mkettle"}, {"role": "assistant", "content": "weld spring"}]
+
+    def written(*talks):
+        path = tmp_path / "talks.jsonl"
+        path.write_text("".join(json.dumps({"messages": t, "reward": i % 2}) + "\n" for i, t in enumerate(talks)))
+        return main(["credit", str(path), "--credit", "grpo", "--model", embedded, "-o", str(tmp_path / "o"), "--force"])
+
+    assert written(known, known) == 0
+    capsys.readouterr()
+    assert written(*[foreign] * 2) == 2
+    err = capsys.readouterr().err
+    assert "line 1" in err and "'Please', 'repair', 'my'" in err and "% of the tokens (" in err and "are '<unk>'" in err
+    assert err.count("\n") == 1 and "\x1b" not in err

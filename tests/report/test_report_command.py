@@ -122,7 +122,7 @@ def test_run_folders_with_damaged_parts(folder, fails):
     good = metrics.read_text()
     lines = good.splitlines(keepends=True)
     metrics.write_text(lines[0] + "{broken\n" + lines[1])
-    assert "metrics.jsonl, line 2: corrupt" in fails(folder)
+    assert "metrics.jsonl, line 2: not JSON" in fails(folder)
     metrics.write_text(lines[1] + lines[0])
     assert "line 2: step 1 follows step 2" in fails(folder)
     metrics.write_text(good)
@@ -244,6 +244,20 @@ def test_runs_that_cannot_be_compared_are_refused_with_the_difference(record, fo
     (twin / "rollouts.jsonl").write_text(lines.replace('"prompt":"<user> ', '"prompt":"<user> other '))
     assert "(seeds 0 and 5)" in fails(folder, twin, "-o", tmp_path / "r.html")
     assert not (tmp_path / "r.html").exists()
+
+
+def test_a_group_may_hold_several_prompts(browse, tmp_path):
+    """As a record of transcripts does whose problems came in several wordings."""
+    asked = [f"Customer {i}: please exchange my kettle." for i in (0, 1, 1, 2)]
+    a = write_transcripts(tmp_path / "a.jsonl", steps=1, groups=1, prompts=asked)
+    copy = shutil.copy(a, tmp_path / "copy.jsonl")
+    gear("report", a, copy, "-o", tmp_path / "both.html")
+    gear("report", a, "-o", tmp_path / "one.html")
+    assert [group["prompts"] for group in index_of(tmp_path / "one.html")["groups"]] == [3]
+    shown = browse(tmp_path / "one.html")
+    shown.open_group(0, 0)
+    assert [node.text for node in shown.all(".prompts section:not(.teacher) .passage")] == [*dict.fromkeys(asked)]
+    assert shown.all(".prompts section:not(.teacher) h4")[1].text == "Prompt of rollouts 2, 3"
 
 
 def test_runs_of_one_method_are_told_apart_by_their_paths(tmp_path):

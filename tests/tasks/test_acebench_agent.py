@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import surrogate_turns
 from chat_server import message, serving
 
 from gear_rl.chat.tool_calls import ToolCall
@@ -391,3 +392,8 @@ def test_the_benchmarks_reference_calls_lead_to_its_end_states():
         if not any(replay(task, row, turns).success for turns in said):
             wrong.append(answer["id"])
     assert wrong == [key for key in CORRECTED if "multi_step" in key]
+
+
+def test_lone_surrogates_end_no_run(task):
+    for row in task.rows("test", 2):
+        assert surrogate_turns.play_all(task, row) > 20

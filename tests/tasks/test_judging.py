@@ -75,19 +75,19 @@ def test_code_is_not_run(judge, tmp_path):
 
 
 def test_a_process_that_dies_takes_nothing_with_it(judge):
-    judge.score(reference="4", answer="2+2", boxed=True)
+    judge.score(reference="4", answer="2+2")
     os.kill(judge._all[0].process.pid, 9)
     died = judge.tally.died
-    assert judge.score(reference="4", answer="2+2", boxed=True) == 0.0 and judge.tally.died == died + 1
-    assert judge.score(reference="4", answer="2+2", boxed=True) == 1.0
+    assert judge.score(reference="4", answer="2+2") == 0.0 and judge.tally.died == died + 1
+    assert judge.score(reference="4", answer="2+2") == 1.0
 
 
 def test_a_process_whose_parent_is_gone_ends_itself():
     lost = Judge("math", 1, seconds=2.0)
-    lost.score(reference="4", answer="2+2", boxed=True)
+    lost.score(reference="4", answer="2+2")
     worker = lost._all[0]
     worker.process.stdin.write(
-        b'{"reference": "4", "answer": "9^{9^{9^{9}}}", "boxed": true, "within": 1.0, "token": "t"}\n'
+        b'{"reference": "4", "answer": "9^{9^{9^{9}}}", "within": 1.0, "token": "t"}\n'
     )
     worker.process.stdin.close()  # as when the parent is killed
     assert worker.process.wait(10) == 0
@@ -99,7 +99,7 @@ def test_a_process_whose_parent_is_gone_ends_itself():
 def test_several_threads_may_ask_and_the_end_is_the_end():
     judge = Judge("math", 2)
     with ThreadPoolExecutor(4) as threads:
-        scores = list(threads.map(lambda i: judge.score(reference=str(i), answer=f"{i - 1}+1", boxed=True), range(40)))
+        scores = list(threads.map(lambda i: judge.score(reference=str(i), answer=f"{i - 1}+1"), range(40)))
     assert scores == [1.0] * 40 and judge.tally.judged == 40
     processes = [worker.process for worker in judge._all]
     judge.close()
@@ -111,7 +111,7 @@ def test_the_worker_does_not_see_the_environment(judge):
     os.environ["GEAR_TEST_SECRET"] = "x"
     try:
         fresh = Judge("math", 1)
-        fresh.score(reference="4", answer="2+2", boxed=True)
+        fresh.score(reference="4", answer="2+2")
         with open(f"/proc/{fresh._all[0].process.pid}/environ") as file:
             assert "GEAR_TEST_SECRET" not in file.read()
         fresh.close()

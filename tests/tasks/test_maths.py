@@ -194,5 +194,5 @@ def test_published_sets_reference_by_math_verify():
         rows = task.rows(split, None)
         assert len(rows) == total
         for row in random.Random(0).sample(rows, 15):
-            assert task.judge_process.score(reference=row["answer"], answer=row["answer"], boxed=True) == 1.0, row["answer"]
+            assert task.judge_process.score(reference=row["answer"], answer=row["answer"]) == 1.0, row["answer"]
         task.close()

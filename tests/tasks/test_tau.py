@@ -170,6 +170,24 @@ def test_airline_bookings():
     assert "not available on date" in call(world, "book_reservation", payment_methods=paid, **gone)
 
 
+def test_a_certificate_pays_once():
+    world = airline()
+    trip = dict(
+        user_id="bob_2", origin="JFK", destination="SEA", flight_type="one_way", cabin="economy",
+        flights=[{"flight_number": "HAT1", "date": "2024-05-20"}],
+        passengers=[{"first_name": "Bob", "last_name": "Ray", "dob": "1990-01-01"}],
+        total_baggages=0, nonfree_baggages=0, insurance="no",
+    )  # fmt: skip
+    paid = [{"payment_id": "certificate_2", "amount": 50}, {"payment_id": "certificate_2", "amount": 50}]
+    answer = call(world, "book_reservation", payment_methods=paid, **trip)
+    assert answer == "Error: 'certificate_2'"  # the benchmark's own tool: the second finds nothing, the first is spent
+    user = world.database.read("users", "bob_2")
+    assert "certificate_2" not in user["payment_methods"] and user["reservations"] == ["RES1"]
+    assert world.database.read("reservations", "HATHAT") is None
+    again = call(world, "book_reservation", payment_methods=paid[:1], **trip)
+    assert again == "Error: payment method certificate_2 not found"
+
+
 def test_airline_changes():
     world = airline()
     kept = [{"flight_number": "HAT1", "date": "2024-05-20"}]

@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
+import surrogate_turns
 from chat_server import message, serving
 
 from gear_rl.chat.tool_calls import ToolCall
@@ -360,3 +361,8 @@ def test_the_benchmark_itself():
             else:
                 needed += 1
     assert needed == 514 and spare == ["reboot_device"] * 7
+
+
+def test_lone_surrogates_end_no_run(task):
+    for row in task.rows("test", 2):
+        assert surrogate_turns.play_all(task, row) > 20

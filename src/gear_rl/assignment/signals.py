@@ -35,6 +35,11 @@ class Signal:
     """Third parties only: `gear_rl.signals.providers.Reading` → (B, T). None: one of ours."""
 
     @property
+    def follows_the_methods_hint(self) -> bool:
+        """Whether it is read by a teacher that is shown what the method says (`Method.hint`)."""
+        return self.hint is None and self.cost in (_TEACHER, _BOTH)
+
+    @property
     def how_to_get(self) -> str:
         if self.source == "task":
             return f"the task must say it: {self.meaning}"

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from gear_rl.chat.messages import well_formed
 from gear_rl.chat.tool_calls import read_turn
 from gear_rl.errors import GearError, printable
 
@@ -193,7 +194,7 @@ class Endpoint:
         text = self._bytes(path, data)
         with self._parsing:  # one at a time: a hostile answer takes its memory once, not once a thread
             try:
-                answer = json.loads(text)
+                answer = well_formed(json.loads(text))
             except (ValueError, RecursionError):
                 raise _Passing(f"the answer is no JSON: {_shown(text)}") from None
             if not isinstance(answer, dict) or not isinstance(answer.get("choices"), list) or not answer["choices"]:

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
-from gear_rl.chat.messages import Message, Prompt, Tools
+from gear_rl.chat.messages import Message, Prompt, Tools, well_formed
 from gear_rl.errors import GearError, printable
 from gear_rl.limits import memory_limit, time_limit
 
@@ -90,6 +90,7 @@ def tokenized_prompts(
         own = tools[i] if tools else None
         keys.append(repr((prompt, own)))
         if keys[-1] not in known:
+            prompt = well_formed(prompt)
             if own and in_words and not isinstance(prompt, str):
                 prompt, own = with_tools(prompt, own), None
             known[keys[-1]] = (
@@ -136,6 +137,7 @@ class Replies:
         if key in self._kept:
             self._kept.move_to_end(key)
         else:
+            reply = well_formed(reply)
             answer = [{"role": "tool", "content": reply}] if isinstance(reply, str) else reply
             opening = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "x"}]
             before = rendered_ids(self._tokenizer, opening, **self._chat)

@@ -15,6 +15,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from gear_rl.chat.messages import well_formed
 from gear_rl.errors import unknown_name
 
 LARGEST_CALL = 2**16
@@ -96,7 +97,7 @@ class Turn:
 
 def read_turn(turn: str) -> Turn:
     """The text and the calls of one turn. Never raises: what is wrong is among the items."""
-    said = _THOUGHTS.sub("", turn)
+    said = _THOUGHTS.sub("", well_formed(turn))
     items: list[ToolCall | Malformed] = []
     for tag in _TAGS.finditer(said):
         items += _read_tag(tag[1], MOST_CALLS - len(items))
@@ -164,7 +165,7 @@ def read_json_values(text: str) -> list[Any]:
             raise Unreadable(f"not JSON, {error.msg} at character {error.pos}") from None
         except (ValueError, RecursionError) as error:  # NaN, a number of thousands of digits
             raise Unreadable(f"not JSON, {error}") from None
-        values.append(value)
+        values.append(well_formed(value))
     return values
 
 

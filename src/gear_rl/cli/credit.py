@@ -87,12 +87,43 @@ def from_record(
     if looks_like_transcripts(source):
         raise GearError(f"{source} holds transcripts: name the model to tokenise and score them with, --model MODEL.")
     header, rollouts = open_record(source)
+    _refuse_other_hint(source, header, chosen)
     _check_out(source, out, args.force)
     summary = Summary(header.get("method"), args.credit)
     reassign(rollouts, chosen, header, out, summary, args.from_rewards, own_scale)
     print(summary.text())
     print(f"\nwritten to {out}")
     return 0
+
+
+SHOWN = {
+    "own": "the problem's own hint",
+    "other": "another problem's hint",
+    "feedback": "the environment's feedback",
+}
+"""What a teacher is shown, by `Method.hint`; the others are shown a rollout of the group."""
+
+
+def _refuse_other_hint(source: Path, header: dict[str, Any], chosen: Method) -> None:
+    """A record's signals were read by the teacher of the method that it was trained with. Under another method's name they
+    would be the credit of something that was never computed."""
+    from gear_rl.assignment.signals import find_signal
+    from gear_rl.methods import find_method
+
+    read = [name for name in chosen.needs if (signal := find_signal(name)) and signal.follows_the_methods_hint]
+    kept = header.get("trained_with", header)
+    name = kept.get("method") if isinstance(kept, dict) else None
+    try:
+        hint = find_method(name).hint if isinstance(name, str) else None
+    except GearError:  # of a package that is not installed here
+        return
+    if read and hint is not None and hint != chosen.hint:
+        was, wanted = (SHOWN.get(str(h), "a rollout of the group") for h in (hint, chosen.hint))
+        raise GearError(
+            f"{source}: {chosen.name} reads {', '.join(read)} of a teacher that is shown {wanted}, and the record's "
+            f"({name}) was shown {was}. The signals in it would not be {chosen.name}'s: train with --credit {chosen.name}, "
+            "or give transcripts and a --model."
+        )
 
 
 def from_transcripts(

@@ -6,7 +6,6 @@ has, and which values they take, is `gear_rl.options`'s part.
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gear_rl.errors import GearError, did_you_mean
+from gear_rl.files import parse_json
 
 LARGEST_CONFIG = 2**20
 """Bytes. Settings fit in far less; more is another kind of file."""
@@ -95,8 +95,8 @@ def parse_value(text: str) -> Any:
         if _NUMBER.fullmatch(text):
             return float(text)
         if text[:1] in ('"', "["):
-            return json.loads(text)
-    except (ValueError, RecursionError) as error:
+            return parse_json(text, "as JSON", strict=True)
+    except ValueError as error:
         raise GearError(f"the value {text[:60]!r} looks like a number, string or list, but is none: {error}.") from None
     return text
 
@@ -104,8 +104,7 @@ def parse_value(text: str) -> Any:
 def load_config(path: str | Path) -> dict[str, Any]:
     """The settings in a .toml or .json file."""
     path = Path(path)
-    read = {".toml": _read_toml, ".json": _read_json}.get(path.suffix.lower())
-    if read is None:
+    if path.suffix.lower() not in (".toml", ".json"):
         raise GearError(f"config {path}: the name must end in .toml or .json, so that it is clear how to read it.")
     if not path.is_file():
         raise GearError(f"there is no config file {path}.")
@@ -116,12 +115,13 @@ def load_config(path: str | Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise GearError(f"config {path}, line {line}: not UTF-8 text.") from None
-    try:
-        settings = read(text)
-    except json.JSONDecodeError as error:
-        raise GearError(f"config {path}, line {error.lineno}, column {error.colno}: {error.msg}.") from None
-    except (ValueError, RecursionError) as error:  # TOML's message has line and column in it
-        raise GearError(f"config {path}: {error}.") from None
+    if path.suffix.lower() == ".json":
+        settings = parse_json(text, f"config {path}", strict=True)
+    else:
+        try:
+            settings = tomllib.loads(text)
+        except (ValueError, RecursionError) as error:  # the message has line and column in it
+            raise GearError(f"config {path}: {error or 'nested too deeply'}.") from None
     if not isinstance(settings, dict):
         raise GearError(f"config {path}: the outermost thing must be an object of keys and values.")
     return settings
@@ -134,21 +134,3 @@ def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         below = merged.get(key)
         merged[key] = merge(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
     return merged
-
-
-def _read_toml(text: str) -> dict[str, Any]:
-    return tomllib.loads(text)
-
-
-def _read_json(text: str) -> Any:
-    def refuse_constant(constant: str) -> None:
-        raise ValueError(f"{constant} is not a JSON number")
-
-    def refuse_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        content = dict(pairs)
-        if len(content) < len(pairs):
-            keys = [key for key, _ in pairs]
-            raise ValueError(f"the key {next(k for k in keys if keys.count(k) > 1)!r} is given twice")
-        return content
-
-    return json.loads(text, parse_constant=refuse_constant, object_pairs_hook=refuse_repeats)

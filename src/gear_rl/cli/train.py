@@ -120,7 +120,7 @@ def _settings(args: argparse.Namespace) -> dict[str, Any]:
         settings, {name: {"name": getattr(args, name)} for name in ("task", "credit") if getattr(args, name)}
     )
     credit = settings.get("credit")
-    if isinstance(credit, dict) and any(isinstance(value, dict) for value in credit.values()):
-        chosen = credit.pop("name", "gear")  # credit.METHOD.NAME, as commands with several methods need it
+    if isinstance(credit, dict) and any(isinstance(v, dict) for k, v in credit.items() if k != "name"):
+        chosen = str(credit.pop("name", "gear"))  # credit.METHOD.NAME, as commands with several methods need it
         settings["credit"] = {"name": chosen, **options_by_method(credit, [chosen])[chosen]}
     return settings | {name: getattr(args, name) for name in ("model", "seed") if getattr(args, name) is not None}

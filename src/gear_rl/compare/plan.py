@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gear_rl.compare.jobs import Job, Setting, candidates
 from gear_rl.errors import GearError
-from gear_rl.files import remove_abandoned, write_json
+from gear_rl.files import read_json, remove_abandoned, write_json
 from gear_rl.methods import find_method, method
 from gear_rl.methods.controls import CONTROLS
 from gear_rl.tasks import make_task
@@ -171,13 +170,13 @@ def open_folder(path: Path, plan: Plan | None) -> Plan:
     file = path / "compare.json"
     remove_abandoned(path)
     if file.is_file():
-        try:
-            stored = json.loads(file.read_text())
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise GearError(f"{file} is damaged: {error}.") from None
-        if not isinstance(stored, dict) or stored.pop("format", None) != FORMAT:
+        stored = read_json(file)
+        if stored.pop("format", None) != FORMAT:
             raise GearError(f"{file} was written by another version; this one reads format {FORMAT}.")
-        found = Plan(**stored)
+        try:
+            found = Plan(**stored)
+        except (TypeError, AttributeError) as error:  # of another kind than what was written
+            raise GearError(f"{file} is damaged: {error}.") from None
         if plan is not None and plan != found:
             differing = [name for name, value in asdict(plan).items() if value != asdict(found)[name]]
             raise GearError(f"{path} has another comparison ({', '.join(differing)} differ). Give another --out.")

@@ -3,11 +3,10 @@ headroom recovered."""
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean
+from statistics import StatisticsError, mean
 from typing import Any
 
 from gear_rl.compare.jobs import Job, Setting
@@ -21,7 +20,9 @@ from gear_rl.compare.statistics import (
     sign_flip_p,
     smallest_p,
 )
-from gear_rl.compare.tuning import Tried, budget
+from gear_rl.compare.tuning import Tried, budget, read_metrics
+from gear_rl.errors import GearError
+from gear_rl.files import read_json
 from gear_rl.methods import find_method
 
 METRICS = {
@@ -56,16 +57,23 @@ Runs = dict[tuple[str, Setting], list[list[Outcome]]]
 
 
 def read_outcome(path: Path, target: float) -> Outcome:
-    evaluation = json.loads((path / "evaluation.json").read_text())
+    try:
+        return _read_outcome(path, target)
+    except (KeyError, TypeError, StatisticsError) as error:
+        raise GearError(f"{path} is damaged: it lacks what a run writes ({error}).") from None
+
+
+def _read_outcome(path: Path, target: float) -> Outcome:
+    evaluation = read_json(path / "evaluation.json", strict=False)
     before, after = evaluation["before"], evaluation["after"]
-    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    lines = read_metrics(path)
     curve = [line.get("success", line.get("reward", math.nan)) for line in lines]
     reached = None
     for end in range(WINDOW, len(curve) + 1):
         if mean(curve[end - WINDOW : end]) >= target:
             reached = end
             break
-    config = json.loads((path / "config.json").read_text())["train"]
+    config = read_json(path / "config.json")["train"]
     seconds = path / "seconds.json"
     return Outcome(
         before=before["sampled"]["success"],
@@ -75,7 +83,7 @@ def read_outcome(path: Path, target: float) -> Outcome:
         area=mean(curve),
         steps_to_target=reached,
         rollouts=len(curve) * config["prompts"] * config["generations"],
-        seconds=json.loads(seconds.read_text()) if seconds.is_file() else math.nan,
+        seconds=read_json(seconds, (int, float)) if seconds.is_file() else math.nan,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import multiprocessing
 import multiprocessing.connection
@@ -23,6 +22,7 @@ from statistics import median
 from gear_rl.compare.jobs import Job
 from gear_rl.compare.plan import Plan
 from gear_rl.errors import GearError
+from gear_rl.files import read_json, write_json
 
 TOO_LATE = "not started: the time is up"
 MARGIN = 1.5
@@ -49,7 +49,6 @@ def run_job(work: Work) -> tuple[Job, str | None]:
 
 def _train(plan: Plan, job: Job, path: Path) -> None:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    from gear_rl.files import write_json
     from gear_rl.training.progress import NoProgress
     from gear_rl.training.run import prepare, run
     from gear_rl.training.run_folder import RunFolder
@@ -60,24 +59,24 @@ def _train(plan: Plan, job: Job, path: Path) -> None:
     began = time.time()
     before = path.parent / f"before{'' if job.world is None else job.world}.json"  # alike in all runs of a world
     if before.is_file() and not folder.evaluation.exists():
-        write_json(folder.evaluation, json.loads(before.read_text()))
+        write_json(folder.evaluation, read_json(before, strict=False))
     run(config, folder, task, model, NoProgress())
     if not before.is_file():
-        write_json(before, {"before": json.loads(folder.evaluation.read_text())["before"]})
+        write_json(before, {"before": read_json(folder.evaluation, strict=False)["before"]})
     seconds = path / "seconds.json"
-    spent = json.loads(seconds.read_text()) if seconds.is_file() else 0.0
+    spent = read_json(seconds, (int, float)) if seconds.is_file() else 0.0
     write_json(seconds, spent + time.time() - began)
 
 
 def typical_run(runs: Path) -> float:
     """Seconds that the finished runs in `runs` took, the median: some may be from a busier machine. 0: there is none."""
-    took = [float(json.loads(file.read_text())) for file in runs.glob("*/seconds.json")]
+    took = [float(read_json(file, (int, float))) for file in runs.glob("*/seconds.json")]
     return median(took) if took else 0.0
 
 
 def is_finished(path: Path) -> bool:
     evaluation = path / "evaluation.json"
-    return evaluation.is_file() and "after" in json.loads(evaluation.read_text())
+    return evaluation.is_file() and "after" in read_json(evaluation, strict=False)
 
 
 @contextmanager

@@ -7,16 +7,19 @@ Tuning runs have seeds, and with --tuning-worlds worlds, that the reported runs 
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 from gear_rl.compare.jobs import Setting
 from gear_rl.compare.plan import Plan
 from gear_rl.errors import GearError
+from gear_rl.files import json_lines
 
 RULE = "highest mean training reward over the second half of training"
+LONGEST_LINE = 2**20
+"""Bytes of a step's logged values."""
 
 
 @dataclass(frozen=True)
@@ -27,10 +30,21 @@ class Tried:
     runs: int
 
 
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The logged values of a run's steps."""
+    with open(path / "metrics.jsonl", "rb") as file:
+        rows = list(json_lines(file, path / "metrics.jsonl", LONGEST_LINE))
+    for where, row in rows:
+        if not isinstance(row, dict) or not all(isinstance(value, (int, float)) for value in row.values()):
+            raise GearError(f"{where}: damaged, no numbers by name.")
+    return [row for _, row in rows]
+
+
 def training_reward(path: Path) -> float:
     """Mean reward over the second half of a run's steps."""
-    rewards = [json.loads(line).get("reward") for line in (path / "metrics.jsonl").read_text().splitlines()]
-    if not rewards or None in rewards:
+    rows = read_metrics(path)
+    rewards = [row["reward"] for row in rows if "reward" in row]
+    if not rows or len(rewards) < len(rows):
         raise GearError(f"{path}: metrics.jsonl has steps without a reward, by which settings are chosen.")
     return mean(rewards[len(rewards) // 2 :])
 

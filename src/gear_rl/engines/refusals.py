@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from gear_rl.errors import GearError
+from gear_rl.errors import GearError, one_line, shown
 from gear_rl.methods import Method
 from gear_rl.signals.providers import ANSWER_READERS, missing_source, needs_group_here
 from gear_rl.signals.sources import Sources, as_text
@@ -83,25 +84,54 @@ def refuse_missing_texts(dataset: Any, method: Method, sources: Sources) -> None
                 )
 
 
-def finite_rewards(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` with its rewards checked. None means "not scored"; NaN and Inf are mistakes, and TRL would take NaN for
-    None in silence."""
-    name = getattr(function, "__name__", type(function).__name__)
+def checked_rewards(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A reward function, method, partial or callable object with its rewards checked. None means "not scored"; NaN and Inf
+    are mistakes, and TRL would take NaN for None in silence."""
+    inner = function
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    name = getattr(inner, "__name__", type(inner).__name__)
+    wanted = "it must return a list with a number, or None for 'not scored', for each rollout"
 
-    def check(rewards: list) -> list:
-        for i, reward in enumerate(rewards):
-            if reward is not None and not math.isfinite(reward):
+    def check(rewards: Any, rollouts: int) -> list[float | None]:
+        listed = rewards.tolist() if hasattr(rewards, "tolist") else rewards  # a tensor, or an array
+        if not isinstance(listed, (list, tuple)):
+            raise GearError(f"reward function {name!r} returned {shown(rewards)}; {wanted}.")
+        if len(listed) != rollouts:
+            raise GearError(
+                f"reward function {name!r} returned {len(listed)} rewards for {rollouts} rollouts; {wanted}."
+            )
+        for i, reward in enumerate(listed):
+            try:
+                good = reward is None or math.isfinite(reward)
+            except (TypeError, ValueError, OverflowError):
+                good = False
+            if not good:
                 raise GearError(
-                    f"reward function {name!r} returned {reward} for rollout {i}; return None for 'not scored'."
+                    f"reward function {name!r} returned {shown(reward)} for rollout {i}; return None for 'not scored'."
                 )
-        return rewards
+        return list(listed)
 
-    @functools.wraps(function)
-    def checked(*args: Any, **kwargs: Any) -> list:
-        return check(function(*args, **kwargs))
+    @contextmanager
+    def naming_it() -> Iterator[None]:
+        try:
+            yield
+        except GearError:
+            raise
+        except Exception as error:
+            raise GearError(f"reward function {name!r} raised {one_line(error)}.") from error
 
-    @functools.wraps(function)
-    async def checked_async(*args: Any, **kwargs: Any) -> list:
-        return check(await function(*args, **kwargs))
+    def checked(*args: Any, **kwargs: Any) -> list[float | None]:
+        with naming_it():
+            rewards = function(*args, **kwargs)
+        return check(rewards, len(kwargs["prompts"]))
 
-    return checked_async if inspect.iscoroutinefunction(function) else checked
+    async def checked_async(*args: Any, **kwargs: Any) -> list[float | None]:
+        with naming_it():
+            rewards = await function(*args, **kwargs)
+        return check(rewards, len(kwargs["prompts"]))
+
+    is_async = inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(type(inner).__call__)
+    chosen = checked_async if is_async else checked
+    chosen.__name__ = name  # what TRL calls it in logs
+    return chosen

@@ -25,6 +25,7 @@ from gear_rl.assignment.trust import TrustMemory, trust_of
 from gear_rl.engines.ranks import Alone, Ranks
 from gear_rl.engines.whole_batch import own_rollouts, whole_batch, whole_hinted
 from gear_rl.errors import GearError
+from gear_rl.files import read_json
 from gear_rl.methods import Method
 from gear_rl.scoring.answer_logprob import FROZEN as FROZEN_SIGNALS
 from gear_rl.scoring.guards import Guards, copied_share, focus
@@ -251,7 +252,7 @@ class CreditStep:
             return  # a checkpoint of the engine alone
         for name, teacher in self._stateful():
             teacher.load_state(load_file(folder / name))
-        kept = json.loads((folder / GUARDS).read_text())
+        kept = read_json(folder / GUARDS, strict=False)
         self.trust = TrustMemory(**kept.pop("trust", {}))
         self.guards = Guards(**kept)
 

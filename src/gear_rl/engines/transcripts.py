@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
-from gear_rl.chat.assistant_tokens import ConversationTokens
+from gear_rl.chat.assistant_tokens import Conversation, ConversationTokens
 from gear_rl.chat.hints import hinted_prompt
 from gear_rl.chat.messages import Prompt
 from gear_rl.chat.templates import end_tokens
 from gear_rl.engines.step import CreditStep, Scored
-from gear_rl.errors import GearError
+from gear_rl.errors import GearError, shown
 from gear_rl.methods import Method
 from gear_rl.models import context_of
 from gear_rl.records.transcripts import Transcript, groups_of, refuse_groups_of_one
@@ -28,6 +28,8 @@ from gear_rl.signals.sampled import Ids, Sampled
 from gear_rl.signals.sources import Sources
 from gear_rl.tasks.base import Row
 
+MOST_UNKNOWN = 0.01
+"""Share of tokens that the tokenizer may not know."""
 AT_ONCE = 64
 """Rollouts scored and written together; groups stay whole."""
 SOURCES = Sources(hint="hint", wrong_hint="wrong_hint", answer="answer")
@@ -71,6 +73,7 @@ def credited(
     signals; `say` hears how many are done."""
     tokens = ConversationTokens(tokenizer, end_tokens(model, tokenizer), name, chat)
     conversations = [tokens.split(row.messages, row.tools, row.where) for row in rows]
+    _refuse_unknown_tokens(rows, conversations, tokenizer, tokens.ends, name)
     data = _rows(rows, method)
     for row, one, conversation in zip(rows, data, conversations, strict=True):
         before = max(len(conversation.prompt_ids), _hinted_length(row, one, method, tokens, hint_template))
@@ -104,6 +107,26 @@ def credited(
         yield step(sampled), [rows[i] for i in members]
         done += len(members)
         say(done)
+
+
+def _refuse_unknown_tokens(
+    rows: Sequence[Transcript], conversations: Sequence[Conversation], tokenizer: Any, ends: set[int], name: str
+) -> None:
+    """A tokenizer that does not know the words writes `<unk>` for them, and credit for `<unk>` is credit for nothing."""
+    unknown = tokenizer.unk_token_id
+    if unknown is None or unknown in ends | {tokenizer.bos_token_id, tokenizer.pad_token_id}:
+        return  # byte-level ones know everything, and some (GPT-2's) name their end mark here
+    total = sum(len(c.prompt_ids) + len(c.completion_ids) for c in conversations)
+    counts = [c.prompt_ids.count(unknown) + c.completion_ids.count(unknown) for c in conversations]
+    if sum(counts) <= MOST_UNKNOWN * total:
+        return
+    worst = max(range(len(rows)), key=counts.__getitem__)
+    words = [w for w in dict.fromkeys(conversations[worst].text.split()[:1000]) if unknown in tokenizer.encode(w)][:5]
+    raise GearError(
+        f"{rows[worst].where}: the tokenizer of {name} does not know these words: {', '.join(map(shown, words))}, … In all, "
+        f"{sum(counts) / total:.0%} of the tokens ({sum(counts)} of {total}) are {tokenizer.unk_token!r}; at most "
+        f"{MOST_UNKNOWN:.0%} may be. Give the model that the transcripts are from."
+    )
 
 
 def _rows(rows: Sequence[Transcript], method: Method) -> list[Row]:

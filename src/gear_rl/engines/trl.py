@@ -139,7 +139,10 @@ class CreditGRPOTrainer(GRPOTrainer):
         functions = bound.get("reward_funcs")
         if functions is not None:
             listed = functions if isinstance(functions, list) else [functions]
-            bound["reward_funcs"] = [refusals.finite_rewards(f) if inspect.isfunction(f) else f for f in listed]
+            bound["reward_funcs"] = [
+                f if isinstance(f, (str, torch.nn.Module)) or not callable(f) else refusals.checked_rewards(f)
+                for f in listed
+            ]
         super().__init__(**{name: value for name, value in bound.items() if name != "self"})
 
         self.policy: Any = self.accelerator.unwrap_model(self.model)

@@ -14,9 +14,15 @@ from typing import Any
 
 from gear_rl.errors import GearError
 from gear_rl.evaluation.evaluate import key_of
-from gear_rl.files import LineFile, remove_abandoned, write_json
+from gear_rl.files import LineFile, parse_json, read_json, remove_abandoned, write_json
 
 FORMAT = 1
+_NUMBER = (int, float)
+KINDS: dict[str, Any] = {
+    "id": str, "k": int, "how": str, "success": bool, "reward": _NUMBER, "category": str, "channels": dict,
+    "malformed": int, "cut_off": bool, "tokens": int, "trivially_passable": bool, "parts": dict,
+}  # fmt: skip
+"""What a sample's entries are, as far as scores are made of them."""
 
 
 def digest(value: Any) -> str:
@@ -59,15 +65,10 @@ class ResultFolder:
         self.samples = self._read()
 
     def _refuse_other_settings(self) -> None:
-        try:
-            there = json.loads(self._settings.read_text())
-        except ValueError as error:
-            raise GearError(f"{self._settings} is damaged: {error}.") from None
+        there = read_json(self._settings)
         here = json.loads(json.dumps(self.settings))
         if there == here:
             return
-        if not isinstance(there, dict):
-            raise GearError(f"{self._settings} is damaged: it has no settings.")
         names = [name for name in {**there, **here} if there.get(name) != here.get(name)]
         shown = "; ".join(
             f"{name} is {_short(there.get(name))} there and {_short(here.get(name))} here" for name in names
@@ -81,11 +82,10 @@ class ResultFolder:
             for number, line in enumerate(file, 1):
                 if not line.endswith(b"\n"):
                     break
-                try:
-                    sample = json.loads(line)
-                    key_of(sample)
-                except (ValueError, KeyError, TypeError):
-                    raise GearError(f"{self._samples}, line {number}: damaged.") from None
+                where = f"{self._samples}, line {number}"
+                sample = parse_json(line, where)
+                if not _is_sample(sample):
+                    raise GearError(f"{where}: damaged.")
                 samples.append(sample)
                 good += len(line)
         self._file.truncate(good)
@@ -102,6 +102,19 @@ class ResultFolder:
 
     def close(self) -> None:
         self._file.close()
+
+
+def _is_sample(sample: Any) -> bool:
+    if not isinstance(sample, dict) or not all(
+        isinstance(sample.get(name), KINDS[name]) for name in ("id", "k", "how")
+    ):
+        return False
+    if not all(isinstance(sample[name], kind) for name, kind in KINDS.items() if name in sample):
+        return False
+    parts = sample.get("parts", {}).values()
+    return all(isinstance(value, _NUMBER) for value in sample.get("channels", {}).values()) and all(
+        isinstance(pair, list) and len(pair) == 2 and all(isinstance(count, int) for count in pair) for pair in parts
+    )
 
 
 def _short(value: Any) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from gear_rl.errors import GearError, unknown_name
+from gear_rl.files import read_json
 
 MOST = 10**7
 """No dimension of a model is larger."""
@@ -132,12 +132,7 @@ def _from_dimensions(text: str) -> ModelShape:
 
 
 def _from_config(path: Path) -> ModelShape:
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
-        raise GearError(f"{path}: not valid JSON.") from None
-    if not isinstance(config, dict):
-        raise GearError(f"{path}: must hold a JSON object.")
+    config = read_json(path)
     config = config.get("text_config") or config
     if any(config.get(key) for key in ("num_experts", "num_local_experts", "n_routed_experts")):
         raise GearError(f"{path}: a mixture of experts; `gear plan` knows dense decoders only.")

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from gear_rl.chat.messages import well_formed
 from gear_rl.errors import GearError
-from gear_rl.files import json_lines, parse_json
+from gear_rl.files import json_lines, kind_of, parse_json
 
 LARGEST_FILE, LONGEST_LINE = 256 * 2**20, 64 * 2**20
 """Bytes. Rows of a group may be anywhere in a file, so it is read whole. Split larger ones by group."""
@@ -50,10 +51,7 @@ def _rows_of_document(path: Path, data: bytes) -> Iterator[tuple[str, dict[str, 
 def _object(row: Any, where: str) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise GearError(f"{where}: must be an object with keys and values, not {kind_of(row)}.")
-    return row
-
-
-def kind_of(value: Any) -> str:
-    """What a JSON value is, for messages."""
-    names = {dict: "an object", list: "a list", str: "text", bool: "true or false", type(None): "null"}
-    return names.get(type(value), "a number") if not (isinstance(value, list) and not value) else "an empty list"
+    try:
+        return well_formed(row)
+    except RecursionError:
+        raise GearError(f"{where}: nested too deeply.") from None

@@ -36,6 +36,8 @@ class Entry:
 
     facts: dict[str, Any]
     prompt: str
+    which_prompt: int
+    """The same for two rollouts with the same prompt."""
     prompts: bytes
     texts: bytes
     tokens: bytes
@@ -166,6 +168,7 @@ def _entry(rollout: RecordedRollout, scales: dict[str, Scale]) -> Entry:
     return Entry(
         facts=facts,
         prompt=rollout.prompt[:PREVIEW],
+        which_prompt=hash(rollout.prompt),
         prompts=packing.deflated(packing.texts([rollout.prompt, rollout.hinted_prompt])),
         texts=packing.deflated(packing.texts(rollout.token_texts)),
         tokens=packing.deflated(

@@ -26,22 +26,22 @@ def refuse_different_tasks(sources: list[Source]) -> None:
 
 
 class SameProblems:
-    """Every run must have the first one's prompt wherever both recorded the same step and group."""
+    """Every run must have the first one's prompts wherever both recorded the same step and group. Most groups have one."""
 
     def __init__(self, first: Source) -> None:
         self.first = first
-        self._prompts: dict[Key, bytes] = {}
+        self._prompts: dict[Key, set[bytes]] = {}
         self._excerpts: dict[Key, str] = {}
 
     def remember(self, key: Key, prompt: str) -> None:
-        self._prompts.setdefault(key, _digest(prompt))
+        self._prompts.setdefault(key, set()).add(_digest(prompt))
         self._excerpts.setdefault(key, prompt[:200])
 
     def check(self, other: Source, key: Key, prompt: str) -> bool:
-        """Whether the first run has `key`; its prompt must then be the same."""
+        """Whether the first run has `key`; it must then have the prompt, too."""
         if key not in self._prompts:
             return False
-        if self._prompts[key] != _digest(prompt):
+        if _digest(prompt) not in self._prompts[key]:
             ours, theirs = _where_they_part(self._excerpts[key], prompt[:200])
             where = f"data: step {key[0]}, group {key[1]} begins “{ours}” in one and “{theirs}” in the other"
             seeds = [source.config.get("seed") if source.config else None for source in (self.first, other)]

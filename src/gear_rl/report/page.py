@@ -90,6 +90,7 @@ def _index(collection: Collection, blobs: Blobs | None) -> dict[str, Any]:
                 "step": key[0],
                 "group": key[1],
                 "prompt": runs[0].groups[key][0].prompt,
+                "prompts": len({entry.which_prompt for entry in runs[0].groups[key]}),
                 "alarm": key[0] + 1 in alarm,  # sampled before the optimizer step that logged it
                 "rollouts": _aligned([run.groups.get(key, []) for run in runs], blobs),
             }

@@ -5,7 +5,6 @@ A run folder is data as much as the record in it: every file may be missing, hal
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gear_rl.errors import GearError
+from gear_rl.files import parse_json, read_json
 from gear_rl.records.record import RecordedRollout, open_record
 from gear_rl.training.run_folder import RunFolder
 
@@ -98,10 +98,7 @@ def _read_metrics(path: Path, notes: list[str]) -> list[dict[str, float]]:
     rows: list[dict[str, float]] = []
     infinite = 0
     for number, line in enumerate(lines, start=1):
-        try:
-            content = json.loads(line)
-        except (ValueError, RecursionError):
-            raise GearError(f"{path}, line {number}: corrupt, not JSON.") from None
+        content = parse_json(line, f"{path}, line {number}")
         if not isinstance(content, dict) or type(content.get("step")) is not int:
             raise GearError(f"{path}, line {number}: corrupt, no metrics with a step.")
         if rows and content["step"] <= rows[-1]["step"]:
@@ -124,12 +121,7 @@ def _read_evaluation(path: Path, notes: list[str]) -> dict[str, Any]:
     if not path.exists():
         notes.append("No evaluation: the run has no evaluation.json.")
         return {}
-    try:
-        content = json.loads(path.read_bytes())
-    except (ValueError, RecursionError):
-        raise GearError(f"{path} is damaged: not JSON.") from None
-    if not isinstance(content, dict):
-        raise GearError(f"{path} is damaged: no evaluation before and after.")
+    content = read_json(path, strict=False)
     kept = {}
     for when in ("before", "after"):
         ways = content.get(when)

@@ -40,9 +40,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 from gear_rl.chat.messages import Message, Tools
-from gear_rl.errors import GearError
+from gear_rl.errors import GearError, shown
 from gear_rl.limits import in_order
 from gear_rl.tasks.call_limits import limited, within_time
+from gear_rl.tasks.foreign_errors import METHODS, named, naming
 
 Row = dict[str, Any]
 """One problem; the keys are listed above."""
@@ -50,13 +51,15 @@ Row = dict[str, Any]
 
 def check_rows(rows: list[Row], split: str) -> list[Row]:
     """`rows`, if they are some and each has a prompt: a task of one's own may give anything."""
+    if not isinstance(rows, (list, tuple)):
+        raise GearError(f"the {split} split: `rows` returned {shown(rows)}; it must return a list of dicts.")
     if not rows:
         raise GearError(f"the {split} split holds no problem.")
     for i, row in enumerate(rows):
         if not isinstance(row, dict) or not isinstance(row.get("prompt"), (str, list)):
             held = ", ".join(map(str, row)) or "nothing" if isinstance(row, dict) else None
-            shown = f"is a {type(row).__name__}" if held is None else f"has {held}"
-            raise GearError(f"row {i} of the {split} split {shown}: a row is a dict with a prompt (text or messages).")
+            is_or_has = f"is a {type(row).__name__}" if held is None else f"has {held}"
+            raise GearError(f"row {i} of the {split} split {is_or_has}: a row is a dict with a prompt (text or messages).")
     return rows
 
 
@@ -180,9 +183,9 @@ class Task(ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        for method in ("rows", "episode", "judge", "verdict", "reference", "empty", "demonstration"):
-            if method in vars(cls):
-                setattr(cls, method, limited(vars(cls)[method]))
+        for name in METHODS:
+            if name in vars(cls):
+                setattr(cls, name, limited(naming(vars(cls)[name])))
 
     @abstractmethod
     def rows(self, split: str, count: int | None, seed: int = 0) -> list[Row]:
@@ -254,9 +257,15 @@ class SingleTurn(Task):
 
 
 def reply_of(task: Task, episode: Episode, turn: str) -> str | list[Message] | None:
-    """`episode.reply(turn)`, within the task's time."""
-    with within_time(task, "`reply` of its episode"):
-        return episode.reply(turn)
+    """`episode.reply(turn)` within the task's time, if it is a reply."""
+    what = "`reply` of its episode"
+    with within_time(task, what), named(task, what):
+        reply = episode.reply(turn)
+    if reply is None or isinstance(reply, str):
+        return reply
+    if isinstance(reply, list) and all(isinstance(m, dict) and isinstance(m.get("role"), str) for m in reply):
+        return reply
+    raise GearError(f"task {type(task).__name__}: `reply` returned {shown(reply)}; it must be text, messages or None.")
 
 
 def tools_of(task: Task, row: Row) -> Tools | None:
@@ -286,7 +295,7 @@ def verdicts(task: Task, rows: Sequence[Row], transcripts: Sequence[Transcript])
 def _checked(task: Task, verdict: Verdict) -> Verdict:
     if not isinstance(verdict, Verdict):
         raise GearError(
-            f"task {type(task).__name__}: its verdict must be a Verdict(reward, success), not {verdict!r:.60}."
+            f"task {type(task).__name__}: its verdict must be a Verdict(reward, success), not {shown(verdict)}."
         )
     return verdict
 

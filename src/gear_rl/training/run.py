@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import shutil
 import signal
@@ -15,8 +14,8 @@ import torch
 
 from gear_rl.engines.ranks import Alone, Ranks
 from gear_rl.engines.refusals import refuse_small_dataset
-from gear_rl.errors import GearError, unknown_name
-from gear_rl.files import write_json
+from gear_rl.errors import GearError, shown, unknown_name
+from gear_rl.files import read_json, write_json
 from gear_rl.methods import method
 from gear_rl.models import choose_device, is_out_of_memory, load_model, model_for
 from gear_rl.records.writer import RecordWriter
@@ -89,7 +88,7 @@ def run(
     device = choose_device(options.device)
     checkpoint = in_first(ranks, folder.checkpoint_to_resume)
     step = step_of(checkpoint) if checkpoint else 0
-    done = in_first(ranks, lambda: json.loads(folder.evaluation.read_text()) if folder.evaluation.exists() else {})
+    done = in_first(ranks, lambda: read_json(folder.evaluation, strict=False) if folder.evaluation.exists() else {})
     if "after" in done:
         say.line(f"{folder.path} is finished already.")
         say.summary(done, folder)
@@ -177,7 +176,10 @@ def _refuse_other_processes(folder: RunFolder, processes: int, resumes: bool) ->
     """Each process has random states and shards of its own in a checkpoint."""
     if not (resumes and folder.versions.exists()):
         return
-    before = int(json.loads(folder.versions.read_text()).get("processes", 1))
+    written = read_json(folder.versions).get("processes", 1)
+    if not str(written).isdecimal():
+        raise GearError(f"{folder.versions} is damaged: processes is {shown(written)}.")
+    before = int(written)
     if before != processes:
         raise GearError(
             f"{folder.path} was trained by {before} process{'es' * (before > 1)}, and this is {processes}: resume with as "

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from gear_rl.errors import GearError
-from gear_rl.files import LineFile, parse_json, remove_abandoned, write_bytes, write_json
+from gear_rl.files import LineFile, parse_json, read_json, remove_abandoned, write_bytes, write_json
 
 FORMAT = 1
 CONFIG_COPY, RUN_FILES = "run_config.json", "run_files.json"
@@ -183,7 +183,7 @@ def _flat(config: dict[str, Any]) -> dict[str, Any]:
 
 def is_complete(folder: Path) -> bool:
     try:
-        files = json.loads((folder / "complete.json").read_text())
+        files = read_json(folder / "complete.json")
         return bool(files) and all(_hash(folder / name) == digest for name, digest in files.items())
     except (OSError, ValueError, AttributeError):
         return False

@@ -7,18 +7,26 @@ function heading(group) {
 }
 
 async function promptBlock(group) {
-  const perRun = group.rollouts[0];
-  const found = await Promise.all(perRun.map((facts) => facts && promptsOf(facts)));
-  const prompt = found.find(Boolean)[0];
-  const block = el("div", { class: "prompts" },
-    el("section", {}, el("h4", {}, "Prompt"), passage((text) => visible(text, true), prompt)));
-  // Runs may have shown their teachers different hints (wrong_hint does); each different one is shown, with its runs.
-  const seen = new Map();
-  found.forEach((texts, r) => {
-    if (texts && texts[1] !== null) seen.set(texts[1], [...(seen.get(texts[1]) ?? []), index.runs[r].name]);
-  });
-  for (const [hinted, names] of seen) {
-    const whose = severalRuns && (seen.size > 1 || names.length < found.length) ? ` (${names.join(", ")})` : "";
+  // Rollouts of a group may have prompts of their own (transcripts do), and runs may have shown their teachers different
+  // hints (wrong_hint does): each different one is shown once, with its rollouts and its runs.
+  const read = new Map();
+  const [prompts, seen] = [new Map(), new Map()];
+  const add = (map, text, entry) => map.set(text, (map.get(text) ?? new Set()).add(entry));
+  for (const [i, perRun] of group.rollouts.entries()) for (const [r, facts] of perRun.entries()) {
+    if (!facts) continue;
+    if (!read.has(facts.blobs[0])) read.set(facts.blobs[0], promptsOf(facts));
+    const [prompt, hinted] = await read.get(facts.blobs[0]);
+    add(prompts, prompt, i + 1);
+    if (hinted !== null) add(seen, JSON.stringify([prompt, hinted]), r);
+  }
+  const block = el("div", { class: "prompts" }, [...prompts].map(([prompt, numbers]) => el("section", {},
+    el("h4", {}, prompts.size > 1 ? `Prompt of ${numbers.size > 1 ? "rollouts" : "rollout"} ${[...numbers].join(", ")}` : "Prompt"),
+    passage((text) => visible(text, true), prompt))));
+  const hintsOf = new Map([...prompts.keys()].map((prompt) => [prompt, [...seen.keys()].filter((key) => JSON.parse(key)[0] === prompt).length]));
+  for (const [key, runs] of seen) {
+    const [prompt, hinted] = JSON.parse(key);
+    const names = [...runs].map((r) => index.runs[r].name);
+    const whose = severalRuns && (hintsOf.get(prompt) > 1 || names.length < index.runs.length) ? ` (${names.join(", ")})` : "";
     block.append(el("section", { class: "teacher" }, el("h4", {}, `What the teacher saw${whose}`),
       passage(markedInsertion(prompt, hinted), hinted)));
   }
@@ -27,11 +35,17 @@ async function promptBlock(group) {
   return block;
 }
 
+// Which of the group's prompts a rollout has, where there are several.
+function numbered(group, i, node) {
+  if (group.prompts > 1) node.prepend(el("p", { class: "number" }, `rollout ${i + 1}`));
+  return node;
+}
+
 const byReward = (a, b) => b.facts.reward - a.facts.reward || a.i - b.i;
 
 function sides(group, numbers) {
   const items = numbers.map((i) => ({ i, facts: anyFacts(group.rollouts[i]) })).sort(byReward);
-  const cards = (part) => part.map(({ i, facts }) => card(facts, 0, i));
+  const cards = (part) => part.map(({ i, facts }) => numbered(group, i, card(facts, 0, i)));
   const [won, lost, even] = [(s) => s > 0, (s) => s < 0, (s) => s === 0].map((is) => items.filter(({ facts }) => is(facts.side)));
   if (even.length) return el("div", { class: "columns" },
     el("section", {}, el("h4", {}, `All ${items.length} alike: no contrast, so no credit from the outcome`), cards(items.slice(0, Math.ceil(items.length / 2)))),
@@ -55,7 +69,7 @@ function matrix(group, numbers) {
     const facts = group.rollouts[i][r];
     if (!facts) return el("article", { class: "card" }, el("p", { class: "missing" }, "this run has no such rollout"));
     const same = sameTokens(facts, group.rollouts[i][runs[0]]);
-    const node = card(facts, r, same ? i : `${i}-${r}`);
+    const node = numbered(group, i, card(facts, r, same ? i : `${i}-${r}`));
     node.prepend(el("div", { class: "narrow-name" }, runKey(r), visible(index.runs[r].name)));
     if (!same) node.prepend(el("p", { class: "missing" }, "sampled again in this run: other tokens, so not aligned"));
     return node;

@@ -34,7 +34,7 @@ function groupList() {
         if (kept && !kept.includes(i)) node.classList.add("out");
         return node;
       }), facts.length > 32 && `+${facts.length - 32}`),
-      el("div", { class: "row-prompt" }, visible(group.prompt)));
+      el("div", { class: "row-prompt" }, group.prompts > 1 && `${group.prompts} prompts: `, visible(group.prompt)));
   };
 
   // Rows that stay in sight stay the same nodes: one that is replaced between press and release would lose the click.

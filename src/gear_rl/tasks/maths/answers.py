@@ -10,7 +10,8 @@ LONGEST_ANSWER = 1000
 SEARCHED = 1000
 """How much of the end of a text is searched for an answer that was not set apart."""
 _BOX_SIGNS = re.compile(r"(?P<box>\\(?:boxed|fbox)\s*\{)|\\(?:boxed|fbox)\s*(?P<bare>[^\s{}$\\]+)|\\.|[{}]", re.DOTALL)
-_NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?|[-+]?\.\d+")
+_NUMBER = re.compile(r"[-+]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{1,3}(?![\w.]))?")
+_POWER_OF_TEN = re.compile(r"(?<=\d)\s*\\(?:cdot|times)\s*10\s*\^\s*\{?([-+]?\d{1,3})\}?$")
 _NO_MATTER = re.compile(r"\\left|\\right|\\[,;:! ]|\\(?:displaystyle|limits)|[\s$]+")
 
 
@@ -47,8 +48,8 @@ def last_boxed(text: str) -> str | None:
 
 
 def plain_number(text: str) -> Decimal | None:
-    """`-1,234.50` → −1234.50; None for anything that is not just a number."""
-    text = text.strip().strip("$").replace("\\$", "").replace("{,}", ",").strip()
+    """`-1,234.50` → −1234.50, `1e4` → 10000; None for anything that is not just a number."""
+    text = _POWER_OF_TEN.sub(r"e\1", text.strip().strip("$").replace("\\$", "").replace("{,}", ",")).strip()
     if len(text) > 40 or not _NUMBER.fullmatch(text):
         return None
     try:

@@ -39,3 +39,11 @@ class Judge(Workers):
         except Trouble:
             return 0.0
         return float(score) if isinstance(score, (int, float)) and math.isfinite(score) and 0 <= score <= 1 else 0.0
+
+    def find(self, text: str) -> str:
+        """What math-verify takes for the answer in a text; empty if nothing is."""
+        try:
+            found = self.ask(self.seconds, {"text": text}).get("found")
+        except Trouble:
+            return ""
+        return found if isinstance(found, str) else ""

@@ -23,26 +23,44 @@ def start(kind: str) -> Any:
 
 
 def math_judge() -> Any:
-    """{"reference", "answer", "boxed"} → {"score"}. `boxed`: the answer was set apart; else it is looked for in the text."""
-    from math_verify import parse, verify
+    """{"reference", "answer"} → {"score"}; {"text"} → {"found"}: what in the text is its answer, empty if nothing is."""
+    from dataclasses import replace
+
+    import sympy
+    from math_verify import LatexExtractionConfig, parse, verify
+
+    whole = LatexExtractionConfig()
+    # Of a box all is read or nothing, and no letter at its end is left out as a unit (`2t`).
+    whole = replace(whole, normalization_config=replace(whole.normalization_config, units=False))
 
     def boxed(text: str) -> Any:
-        return parse(f"\\boxed{{{text}}}", parsing_timeout=None)
+        read = parse(f"\\boxed{{{text}}}", [whole], extraction_mode="first_match", parsing_timeout=None)
+        return [with_imaginary_unit(each) for each in read]
+
+    def with_imaginary_unit(read: Any) -> Any:
+        """math-verify leaves `i` a letter, whose square is no number."""
+        letters = [letter for letter in getattr(read, "free_symbols", ()) if letter.name == "i"]
+        return read.subs(letters[0], sympy.I) if letters else read
 
     parsed_reference = lru_cache(maxsize=4096)(boxed)  # a group of rollouts shares its reference
 
-    def score(reference: Any, answer: str, is_boxed: bool) -> float:
-        read = boxed(answer) if is_boxed else parse(answer, parsing_timeout=None)
-        return float(verify(reference, read, timeout_seconds=None))
+    def score(reference: Any, answer: str) -> float:
+        return float(verify(reference, boxed(answer), timeout_seconds=None))
+
+    def find(text: str) -> str:
+        found = parse(text, parsing_timeout=None)
+        return found[-1] if found and isinstance(found[-1], str) else ""
 
     def handle(request: dict[str, Any], apart: Any) -> dict[str, Any]:
         apart.guard_here()
-        return {"score": apart(score, parsed_reference(request["reference"]), request["answer"], request["boxed"])}
+        if "text" in request:
+            return {"found": apart(find, request["text"])}
+        return {"score": apart(score, parsed_reference(request["reference"]), request["answer"])}
 
     # What is loaded or learnt when first needed (the LaTeX parser builds its tables as it reads) is there in every fork.
     for text in FAMILIAR:
-        score(boxed(text), f"{text}+0", True)
-        score(boxed(text), f"It is ${text}$.", False)
+        score(boxed(text), f"{text}+0")
+        find(f"It is ${text}$.")
     return handle
 
 
