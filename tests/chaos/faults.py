@@ -1,0 +1,112 @@
+"""The kinds of fault by name, which of them there are for the scenes at hand, and one of them injected."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import cycle, product
+from pathlib import Path
+from typing import Any
+
+import faults_inside as inside
+import faults_outside as outside
+from hostile_tasks import ACTS, PLACES
+from judged import Result
+from scenes import SCENES, Stage
+
+
+@dataclass(frozen=True)
+class Fault:
+    kind: str
+    scene: str
+    detail: dict[str, Any] = field(default_factory=dict)
+
+
+KINDS: dict[str, Callable[..., Result]] = {
+    "signal at a file event": outside.at_file_event,
+    "signal at a random moment": outside.at_random_moment,
+    "full disk": outside.full_disk,
+    "broken disk": outside.broken_disk,
+    "file size limit": outside.file_size_limit,
+    "read-only folder": outside.read_only,
+    "vanished folder": outside.vanished,
+    "damaged file, then resume": inside.damaged,
+    "two processes, one folder": inside.two_processes,
+    "hostile environment or judge": inside.hostile,
+    "out of memory": inside.out_of_memory,
+}
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+WORKER_EVENTS = 60
+"""File events of a worker of `compare` that it is killed at."""
+
+
+def inject(stage: Stage, fault: Fault, home: Path) -> Result:
+    scene = SCENES[fault.scene]
+    stage.prepare(scene, home)
+    try:
+        return KINDS[fault.kind](stage, scene, home, **fault.detail)
+    finally:
+        for path in (home, *home.rglob("*")):
+            if path.is_dir() and not path.is_symlink():
+                path.chmod(0o755)
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def every_fault(stage: Stage) -> list[Fault]:
+    """What can be listed: each signal and each failure of a disk at every file event of every scene, and what else is finite."""
+    found = []
+    for scene, events in stage.events.items():
+        for i, (event, _) in enumerate(events):
+            found += [Fault("signal at a file event", scene, {"event": i, "number": int(n)}) for n in SIGNALS]
+            if event in ("open", "rename", "mkdir", "fsync"):
+                found += [Fault(kind, scene, {"event": i}) for kind in ("full disk", "broken disk")]
+                found += [Fault(kind, scene, {"event": i}) for kind in ("read-only folder", "vanished folder")]
+    if "compare" in stage.events:
+        detail = {"number": int(signal.SIGKILL), "in_workers": True}
+        found += [Fault("signal at a file event", "compare", {"event": i, **detail}) for i in range(WORKER_EVENTS)]
+    for place, act, after in product(PLACES, ACTS, (0, 3, 11)):
+        found.append(Fault("hostile environment or judge", "hostile", {"place": place, "act": act, "after": after}))
+    for where, call, once in product(("sampling", "scoring", "loss"), (1, 2, 5), (True, False)):
+        found.append(Fault("out of memory", "train", {"where": where, "call": call, "once": once}))
+    return [fault for fault in found if fault.scene in stage.events]
+
+
+def random_faults(stage: Stage, rng: random.Random) -> Iterator[Fault]:
+    """Without end: kinds in turns, moments, sizes and damages by `rng`."""
+    scenes = [name for name in stage.events if name != "hostile"]
+    for turn in cycle(range(5)):
+        scene = rng.choice(scenes)
+        if turn in (0, 1):
+            yield Fault(
+                "signal at a random moment", scene, {"share": rng.uniform(0, 1.05), "number": int(rng.choice(SIGNALS))}
+            )
+        elif turn == 2:
+            yield Fault("file size limit", scene, {"size": int(10 ** rng.uniform(1, 5.8))})
+        elif turn == 3:
+            how, seed = rng.choice(inside.DAMAGES), rng.randrange(2**31)
+            yield Fault("damaged file, then resume", "resume", {"how": how, "seed": seed})
+        else:
+            apart = rng.choice((0.0, rng.uniform(0, 1.0)))
+            yield Fault("two processes, one folder", rng.choice(("train", "resume", scene)), {"apart": apart})
+
+
+def chosen_faults(stage: Stage, count: int | None, seed: int) -> list[Fault]:
+    """All that can be listed and a third as many random ones; or `count` of them, drawn by kind and scene in turns."""
+    rng = random.Random(seed)
+    listed, endless = every_fault(stage), random_faults(stage, rng)
+    rng.shuffle(listed)
+    if count is None or count >= len(listed):
+        more = len(listed) // 3 if count is None else count - len(listed)
+        return [*listed, *(next(endless) for _ in range(more))]
+    groups: dict[tuple[str, str], list[Fault]] = {}
+    for fault in [*(next(endless) for _ in range(count)), *listed]:
+        groups.setdefault((fault.kind, fault.scene), []).append(fault)
+    taken: list[Fault] = []
+    while len(taken) < count:
+        for group in groups.values():
+            taken += [group.pop()] if group else []
+    rng.shuffle(taken)
+    return taken[:count]
