@@ -42,7 +42,7 @@ def main() -> int:
     add("--workers", type=int, default=min(2, os.cpu_count() or 1), help="faults at a time")
     add("--seed", type=int, default=0)
     add("--scenes", default=",".join(SCENES), help="commands to disturb, by commas")
-    add("--only", help="kinds whose name contains this")
+    add("--only", default="", help="kinds whose name contains this")
     add("--limit", type=float, default=60.0, help="seconds after which a command counts as hanging")
     add("--seconds", type=float, help="start no fault after so long")
     add("--out", type=Path, help="the report as JSON")
@@ -54,8 +54,7 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="gear-chaos-"))  # no TemporaryDirectory: a forked child would remove it at its end
     try:
         stage = undisturbed(folder, args)
-        faults = chosen_faults(stage, args.faults, args.seed)
-        faults = [fault for fault in faults if not args.only or args.only in fault.kind]
+        faults = chosen_faults(stage, args.faults, args.seed, args.only)
         print(f"{len(faults)} faults, {args.workers} at a time", flush=True)
         run_all(stage, faults, args, tally)
         events = {name: len(found) for name, found in stage.events.items()}

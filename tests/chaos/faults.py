@@ -7,7 +7,7 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import cycle, product
+from itertools import cycle, islice, product
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ KINDS: dict[str, Callable[..., Result]] = {
     "out of memory": inside.out_of_memory,
 }
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+RANDOM_KINDS = ("signal at a random moment", "file size limit", "damaged file, then resume", "two processes, one folder")
 WORKER_EVENTS = 60
 """File events of a worker of `compare` that it is killed at."""
 
@@ -93,16 +94,20 @@ def random_faults(stage: Stage, rng: random.Random) -> Iterator[Fault]:
             yield Fault("two processes, one folder", rng.choice(("train", "resume", scene)), {"apart": apart})
 
 
-def chosen_faults(stage: Stage, count: int | None, seed: int) -> list[Fault]:
-    """All that can be listed and a third as many random ones; or `count` of them, drawn by kind and scene in turns."""
+def chosen_faults(stage: Stage, count: int | None, seed: int, only: str = "") -> list[Fault]:
+    """All that can be listed and a third as many random ones; or `count` of them, drawn by kind and scene in turns. `only`:
+    of kinds whose name contains it."""
     rng = random.Random(seed)
-    listed, endless = every_fault(stage), random_faults(stage, rng)
+    listed = [fault for fault in every_fault(stage) if only in fault.kind]
+    endless = (fault for fault in random_faults(stage, rng) if only in fault.kind)
+    if not any(only in kind for kind in RANDOM_KINDS):
+        count, endless = min(count or len(listed), len(listed)), iter(())
     rng.shuffle(listed)
-    if count is None or count >= len(listed):
+    if count is None or count > len(listed):
         more = len(listed) // 3 if count is None else count - len(listed)
-        return [*listed, *(next(endless) for _ in range(more))]
+        return [*listed, *islice(endless, more)]
     groups: dict[tuple[str, str], list[Fault]] = {}
-    for fault in [*(next(endless) for _ in range(count)), *listed]:
+    for fault in [*islice(endless, count), *listed]:
         groups.setdefault((fault.kind, fault.scene), []).append(fault)
     taken: list[Fault] = []
     while len(taken) < count:

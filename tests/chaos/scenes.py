@@ -61,7 +61,7 @@ PROBLEMS = "".join(
     for part, answer in (("valve", "yes"), ("pump", "no"), ("chain", "yes"), ("gear", "no"))
 )
 COMPARE = [
-    "compare", "--credit", "grpo,gear", "--seeds", "1", "--learning-rates", "1e-3", "--workers", "1", "--out", "cmp",
+    "compare", "--credit", "grpo,gear", "--seeds", "2", "--learning-rates", "1e-3", "--workers", "1", "--out", "cmp",
     *settings(*SMALL, "train.steps=1"),
 ]  # fmt: skip
 EVAL = ["eval", "--rows", "3", *settings("task.steps=4"), "--out", "ev"]
