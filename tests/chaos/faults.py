@@ -78,7 +78,7 @@ def every_fault(stage: Stage) -> list[Fault]:
 def random_faults(stage: Stage, rng: random.Random) -> Iterator[Fault]:
     """Without end: kinds in turns, moments, sizes and damages by `rng`."""
     scenes = [name for name in stage.events if name != "hostile"]
-    for turn in cycle(range(5)):
+    for turn in cycle(range(5) if "resume" in scenes else (0, 1, 2, 4)):
         scene = rng.choice(scenes)
         if turn in (0, 1):
             yield Fault(
@@ -91,7 +91,7 @@ def random_faults(stage: Stage, rng: random.Random) -> Iterator[Fault]:
             yield Fault("damaged file, then resume", "resume", {"how": how, "seed": seed})
         else:
             apart = rng.choice((0.0, rng.uniform(0, 1.0)))
-            yield Fault("two processes, one folder", rng.choice(("train", "resume", scene)), {"apart": apart})
+            yield Fault("two processes, one folder", scene, {"apart": apart})
 
 
 def chosen_faults(stage: Stage, count: int | None, seed: int, only: str = "") -> list[Fault]:

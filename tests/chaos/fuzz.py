@@ -62,7 +62,11 @@ def tried(target: Target, data: bytes) -> tuple[str, str]:
         result = "read", ""
     except TooLong:
         return "hang", "no end after a second"
-    except (GearError, *target.allowed):
+    except target.allowed:
+        result = "refused", ""
+    except GearError as error:
+        if target.model_output:
+            return "ends the run", f"GearError at {_place(error)}"
         result = "refused", ""
     except Exception as error:
         return "traceback", f"{type(error).__name__} at {_place(error)}"

@@ -29,6 +29,8 @@ class Target:
     allowed: tuple[type[BaseException], ...] = ()
     share: float = 1.0
     """Of the inputs; slow ones get fewer."""
+    model_output: bool = False
+    """What a model may say must not even raise GearError: that would end the whole run."""
 
 
 def text_of(data: bytes) -> str:
@@ -43,17 +45,17 @@ def text_targets() -> dict[str, Target]:
     from gear_rl.cli.main import parse
     from gear_rl.cli.settings import parse_settings
     from gear_rl.planning.model_shapes import find_shape
+    from gear_rl.tasks.base import Transcript
     from gear_rl.tasks.maths import answers
     from gear_rl.tasks.tools.bfcl.calls import executable, read_executable
     from gear_rl.tasks.tools.tau.calculator import calculate
     from gear_rl.tasks.tools.toolrl import ToolRL
-    from gear_rl.tasks.workshop.environment import judge, spoken, tools_used
-    from gear_rl.tasks.workshop.world import Order, draw_order, world
+    from gear_rl.tasks.workshop.environment import spoken, tools_used
+    from gear_rl.tasks.workshop.task import Workshop
     from gear_rl.tasks.workshop_words.language import kinds_of, read_answer, read_call, values_in
 
-    import random
-
-    order: Order = draw_order(random.Random(0), "yesno", 4, world(0))
+    workshop_task = Workshop(steps=4)
+    order = workshop_task.rows("test", 1)[0]
     toolrl_row = {"answer": json.dumps([{"name": "f", "parameters": {"x": 1}}]), "has_response": False}
     parameters = CALL.replace("arguments", "parameters")
 
@@ -82,8 +84,12 @@ def text_targets() -> dict[str, Target]:
         read_executable(text_of(data), {"f": ["x", "y"]}, "row 0")
 
     def workshop(data: bytes) -> None:
-        judge(order, text_of(data))
-        spoken(text_of(data))
+        turns, episode = [], workshop_task.episode(order)
+        for turn in text_of(data).split("|")[:8]:
+            turns.append(spoken(turn))
+            if episode.reply(turns[-1]) is None:
+                break
+        workshop_task.verdict(order, Transcript("\n".join(turns), turns))
         tools_used(text_of(data))
 
     def workshop_words(data: bytes) -> None:
@@ -103,20 +109,20 @@ def text_targets() -> dict[str, Target]:
     several = f"<tool_call>[{CALL}, {CALL}]</tool_call> <tool_call>\n{CALL}\n{CALL}\n</tool_call>".encode()
     words = b'I use the torque wrench. <tool_call>{"name": "repair", "arguments": {"part": "pump", "tool": "weld"}}</tool_call>'
     boxed = rb"so $\boxed{\frac{1}{2}}$, or \fbox{-1,234.5} and \boxed 7. Answer: 12."
-    rollout = b"weld valve <end> g17 <bot> so grease pump <end> g3 <bot> answer yes <end>"
+    rollout = b"well weld valve|so grease pump|weld gear <bot> hint|answer yes"
     return {
         "--set": Target(settings, [b"train.steps=3\ntask.steps=4", b'credit.alpha=1e-3\nseed=7\ntrain.teacher="ema"']),
         "command line": Target(command_line, [b"--set train.steps=3 --out x --seed 1 --credit gear", b"--resume x"], (SystemExit,), 0.05),
-        "tool calls": Target(tool_calls, [call, several], share=2.0),
-        "maths answers": Target(maths_answers, [boxed, b"<think>x</think> the answer is 5"], share=2.0),
-        "calculator": Target(lambda data: calculate(text_of(data)), [b"(2 + 3) * 4 / 7", b"-2 ** 3.5 // (1 - 0.5)"], (ValueError,), 2.0),
+        "tool calls": Target(tool_calls, [call, several], share=2.0, model_output=True),
+        "maths answers": Target(maths_answers, [boxed, b"<think>x</think> the answer is 5"], share=2.0, model_output=True),
+        "calculator": Target(lambda data: calculate(text_of(data)), [b"(2 + 3) * 4 / 7", b"-2 ** 3.5 // (1 - 0.5)"], (ValueError,), 2.0, model_output=True),
         "reference calls": Target(bfcl_reference, [b"f(1, y='a')", b"f(x=[1, {'a': (2, None)}])"]),
         "endpoint replies": Target(_endpoint(Endpoint), [json.dumps(REPLY).encode(), b'{"choices": [{"message": {"content": "x"}}]}']),
-        "workshop rollouts": Target(workshop, [rollout]),
-        "workshop in words": Target(workshop_words, [words, b"The answer is yes."]),
-        "toolrl answers": Target(toolrl, [f"<think>a</think>\n<tool_call>\n{parameters}\n</tool_call>".encode()]),
+        "workshop rollouts": Target(workshop, [rollout], model_output=True),
+        "workshop in words": Target(workshop_words, [words, b"The answer is yes."], model_output=True),
+        "toolrl answers": Target(toolrl, [f"<think>a</think>\n<tool_call>\n{parameters}\n</tool_call>".encode()], model_output=True),
         "hint templates": Target(hints, [b"{prompt} hint {hint}|fix the pump"]),
-        "model dimensions": Target(lambda data: find_shape(text_of(data)), [b"hidden=64,layers=2,heads=4,intermediate=128", b"Qwen3-4B"]),
+        "model dimensions": Target(lambda data: find_shape(text_of(data)), [b"hidden=64,layers=2,heads=4,intermediate=128", b"Qwen3-4B"], (OSError,)),
     }  # fmt: skip
 
 

@@ -21,6 +21,8 @@ CLOCK = ("time", "seconds", "per_second", "duration", "runtime", "_at")
 """Names of values that depend on the clock contain one of these."""
 NOT_COMPARED = ("checkpoints", "versions.json", "seconds.json")
 """Checkpoints hold random states and times; that they are whole is what an exact resume shows."""
+ONLY_THERE = ("summary.html",)
+"""Of these it is only checked that they are there: they show times as text."""
 
 
 def settings(*pairs: str) -> list[str]:
@@ -145,7 +147,7 @@ def contents(top: Path) -> dict[str, Any]:
     for path in files:
         parts = path.relative_to(top.parent).parts
         if not set(parts) & set(NOT_COMPARED):
-            found["/".join(parts)] = _timeless(path)
+            found["/".join(parts)] = None if path.name in ONLY_THERE else _timeless(path)
     return found
 
 
