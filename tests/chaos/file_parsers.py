@@ -13,6 +13,7 @@ from typing import Any
 
 from parsers import Target
 
+
 def lines(*values: Any) -> bytes:
     return b"".join(json.dumps(value).encode() + b"\n" for value in values)
 
