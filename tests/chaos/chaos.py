@@ -1,4 +1,4 @@
-"""`make chaos`: faults injected into real commands, each resumed and compared with an undisturbed run; counts of what came of it.
+"""`make chaos`: faults injected into real commands, each continued and compared with an undisturbed run, and counted.
 
     python tests/chaos/chaos.py --short                            a minute, as in CI
     python tests/chaos/chaos.py --workers 16 --out chaos.json      every file event of every command: thousands of faults

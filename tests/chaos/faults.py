@@ -57,7 +57,7 @@ def inject(stage: Stage, fault: Fault, home: Path) -> Result:
 
 
 def every_fault(stage: Stage) -> list[Fault]:
-    """What can be listed: each signal and each failure of a disk at every file event of every scene, and what else is finite."""
+    """What can be listed: signals and failures of a disk at every file event of every scene, and what else is finite."""
     found = []
     for scene, events in stage.events.items():
         for i, (event, _) in enumerate(events):

@@ -133,6 +133,9 @@ def file_targets() -> dict[str, Target]:
 
         return parse
 
+    def solutions(path: Path) -> None:
+        list(read_solutions(path, ("answer",)))
+
     conversation = {"messages": [*asked, {"role": "tool", "content": "g1"}, {"role": "assistant", "content": "answer yes"}],
                     "reward": 1.0, "answer": "yes", "group": "a", "tools": [{"name": "f"}]}  # fmt: skip
     called = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
@@ -159,7 +162,7 @@ def file_targets() -> dict[str, Target]:
         "transcripts": Target(at("t.jsonl", transcripts), [lines(conversation, {"messages": [asked[0], called], "reward": 0})]),
         "problems .jsonl": Target(at("q.jsonl", problems), [lines(*[{**row, "prompt": f"p{i}"} for i in range(4)])]),
         "problems .jsonl.gz": Target(at("q.jsonl.gz", problems), [gzip.compress(lines(row, row))], share=0.3),
-        "labelled solutions": Target(at("s.jsonl", lambda path: list(read_solutions(path, ("answer",)))), [lines(step), lines(prm)]),
+        "labelled solutions": Target(at("s.jsonl", solutions), [lines(step), lines(prm)]),
         "evaluation samples": Target(at("ev/samples.jsonl", results), [lines(sample, {**sample, "k": 1})], share=0.3),
         "comparison plans": Target(at("cmp/compare.json", lambda path: open_folder(path.parent, None)), [plan]),
         "checkpoint hashes": Target(at("cp/complete.json", checkpoint), [complete]),

@@ -46,12 +46,13 @@ class Case:
     credit: str = "gear"
 
 
+UNBOUND = ("train.learning_rate=3e-3", "train.kl=0")
 FAILING = [
     Case("entropy collapse: high rate, no KL", ("entropy", "length", "stuck"),
          ("train.kl=0", "train.learning_rate=2e-3", "train.schedule=constant")),
-    Case("length explosion: a reward for length", ("length",), ("train.learning_rate=3e-3", "train.kl=0"), "guard_tasks:LongIsGood"),
-    Case("length vanishes: a reward for brevity", ("length",), ("train.learning_rate=3e-3", "train.kl=0"), "guard_tasks:ShortIsGood"),
-    Case("the policy copies its hint", ("leak",), ("train.learning_rate=3e-3", "train.kl=0", "train.temperature=1.5"),
+    Case("length explosion: a reward for length", ("length",), UNBOUND, "guard_tasks:LongIsGood"),
+    Case("length vanishes: a reward for brevity", ("length",), UNBOUND, "guard_tasks:ShortIsGood"),
+    Case("the policy copies its hint", ("leak",), (*UNBOUND, "train.temperature=1.5"),
          "guard_tasks:CopyIsGood"),
     Case("all credit on one token", ("focus", "tokens"), ("credit.alpha=64",), credit="token"),
     Case("zero variance: one reward for all", ("stuck",), task="guard_tasks:SameReward"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 TOOLS = [
@@ -18,6 +18,7 @@ REPLY = {
         {"id": "1", "function": {"name": "f", "arguments": "{\"x\": 1}"}}]}, "finish_reason": "stop"}],
     "usage": {"completion_tokens": 3},
 }  # fmt: skip
+PLAIN_REPLY = {"choices": [{"message": {"content": "x"}}]}
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,9 @@ def text_targets() -> dict[str, Target]:
             str(call)
         [item.reply() for item in turn.items if not hasattr(item, "arguments")]
 
+    def calculator(data: bytes) -> None:
+        calculate(text_of(data))
+
     def maths_answers(data: bytes) -> None:
         text = answers.after_thought(text_of(data))
         answers.last_number(text)
@@ -109,21 +113,24 @@ def text_targets() -> dict[str, Target]:
     several = f"<tool_call>[{CALL}, {CALL}]</tool_call> <tool_call>\n{CALL}\n{CALL}\n</tool_call>".encode()
     words = b'I use the torque wrench. <tool_call>{"name": "repair", "arguments": {"part": "pump", "tool": "weld"}}</tool_call>'
     boxed = rb"so $\boxed{\frac{1}{2}}$, or \fbox{-1,234.5} and \boxed 7. Answer: 12."
-    rollout = b"well weld valve|so grease pump|weld gear <bot> hint|answer yes"
-    return {
+    thought = f"<think>a</think>\n<tool_call>\n{parameters}\n</tool_call>".encode()
+    command, sizes = b"--set train.steps=3 --out x --seed 1 --credit gear", b"hidden=64,layers=2,heads=4,intermediate=128"
+    spoken_by = {
+        "tool calls": Target(tool_calls, [call, several], share=2.0),
+        "maths answers": Target(maths_answers, [boxed, b"<think>x</think> the answer is 5"], share=2.0),
+        "calculator": Target(calculator, [b"(2 + 3) * 4 / 7", b"-2 ** 3.5 // (1 - 0.5)"], (ValueError,), 2.0),
+        "workshop rollouts": Target(workshop, [b"well weld valve|so grease pump|weld gear <bot> hint|answer yes"]),
+        "workshop in words": Target(workshop_words, [words, b"The answer is yes."]),
+        "toolrl answers": Target(toolrl, [thought]),
+    }
+    return {name: replace(target, model_output=True) for name, target in spoken_by.items()} | {
         "--set": Target(settings, [b"train.steps=3\ntask.steps=4", b'credit.alpha=1e-3\nseed=7\ntrain.teacher="ema"']),
-        "command line": Target(command_line, [b"--set train.steps=3 --out x --seed 1 --credit gear", b"--resume x"], (SystemExit,), 0.05),
-        "tool calls": Target(tool_calls, [call, several], share=2.0, model_output=True),
-        "maths answers": Target(maths_answers, [boxed, b"<think>x</think> the answer is 5"], share=2.0, model_output=True),
-        "calculator": Target(lambda data: calculate(text_of(data)), [b"(2 + 3) * 4 / 7", b"-2 ** 3.5 // (1 - 0.5)"], (ValueError,), 2.0, model_output=True),
+        "command line": Target(command_line, [command, b"--resume x"], (SystemExit,), 0.05),
         "reference calls": Target(bfcl_reference, [b"f(1, y='a')", b"f(x=[1, {'a': (2, None)}])"]),
-        "endpoint replies": Target(_endpoint(Endpoint), [json.dumps(REPLY).encode(), b'{"choices": [{"message": {"content": "x"}}]}']),
-        "workshop rollouts": Target(workshop, [rollout], model_output=True),
-        "workshop in words": Target(workshop_words, [words, b"The answer is yes."], model_output=True),
-        "toolrl answers": Target(toolrl, [f"<think>a</think>\n<tool_call>\n{parameters}\n</tool_call>".encode()], model_output=True),
+        "endpoint replies": Target(_endpoint(Endpoint), [json.dumps(REPLY).encode(), json.dumps(PLAIN_REPLY).encode()]),
         "hint templates": Target(hints, [b"{prompt} hint {hint}|fix the pump"]),
-        "model dimensions": Target(lambda data: find_shape(text_of(data)), [b"hidden=64,layers=2,heads=4,intermediate=128", b"Qwen3-4B"], (OSError,)),
-    }  # fmt: skip
+        "model dimensions": Target(lambda data: find_shape(text_of(data)), [sizes, b"Qwen3-4B"], (OSError,)),
+    }
 
 
 class _Response(io.BytesIO):

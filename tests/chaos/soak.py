@@ -35,7 +35,8 @@ TOLERANCE = {"memory_mb": 0.05, "worker_memory_mb": 0.10, "open_files": 0.0, "th
 """How far a measure may rise over the second half of the run, as a share of its mean there; times are noisy."""
 ANSWERS = [
     (r"\frac{1}{2}", r"so \boxed{0.5}"), ("5", r"\boxed{5}"), ("x^2+1", r"\boxed{1+x^2}"), ("7", "I do not know"),
-    ("12", r"\boxed{\frac{24}{2}}"), ("3", r"\boxed{" + "(" * 50 + "}"), ("100", r"\boxed{10^2}"), (r"\sqrt{2}", r"\boxed{1.5}"),
+    ("12", r"\boxed{\frac{24}{2}}"), ("3", r"\boxed{" + "(" * 50 + "}"), ("100", r"\boxed{10^2}"),
+    (r"\sqrt{2}", r"\boxed{1.5}"),
 ]  # fmt: skip
 
 

@@ -37,7 +37,7 @@ ALARMS = {
     "focus": ("nearly all credit sits on very few tokens", lambda now, start: now < 0.02),
     "tokens": ("nearly all credit sits on one token of a rollout", lambda now, start: now < 2),
     "trust": ("following the hints does not go with winning: are they right?", lambda now, start: now < LEAST_TRUST),
-    "stuck": ("all rollouts of every group get the same reward: there is nothing to learn from", lambda now, start: now >= STUCK),
+    "stuck": ("every group's rollouts get the same reward: nothing to learn from", lambda now, start: now >= STUCK),
 }
 
 
