@@ -54,7 +54,7 @@ FAILING = [
     Case("length vanishes: a reward for brevity", ("length",), UNBOUND, "guard_tasks:ShortIsGood"),
     Case("the policy copies its hint", ("leak",), (*UNBOUND, "train.temperature=1.5"),
          "guard_tasks:CopyIsGood"),
-    Case("all credit on one token", ("focus", "tokens"), ("credit.alpha=64",), credit="token"),
+    Case("all credit on one token", ("focus", "tokens"), ("credit.share=0.01",), credit="high_entropy"),
     Case("zero variance: one reward for all", ("stuck",), task="guard_tasks:SameReward"),
     Case("float residue: rewards differ by rounding", ("stuck",), task="guard_tasks:FloatResidue"),
     Case("a teacher that went bad", ("trust",), task="guard_tasks:TurningHints"),
