@@ -17,7 +17,7 @@ from file_events import Event, write_down
 from gear_child import Ended, gear
 
 SMALL = ["task.steps=4", "train.prompts=2", "train.generations=2", "train.eval_rows=2", "train.record_every=1"]
-CLOCK = ("time", "seconds", "per_second", "duration", "runtime", "_at")
+CLOCK = ("time", "seconds", "per_second", "speed", "duration", "runtime", "_at")
 """Names of values that depend on the clock contain one of these."""
 NOT_COMPARED = ("checkpoints", "versions.json", "seconds.json")
 """Checkpoints hold random states and times; that they are whole is what an exact resume shows."""

@@ -120,7 +120,7 @@ def main() -> int:
         while time.time() - began < args.seconds or len(rows) < 4:
             share = min(1.0, (time.time() - began) / args.seconds * 1.05 + 0.01)
             step = train_once(folder / "run", args.steps, len(rows))
-            judged = answers.some(max(1, min(1000, round(share * args.answers) - answers.count)))
+            judged = answers.some(max(20, min(1000, round(share * args.answers) - answers.count)))
             row = {**measures(began), "step_seconds": step, "seconds_per_answer": judged, "answers": answers.count}
             rows.append(row)
             print("  ".join(f"{key} {value:.4g}" for key, value in row.items()), flush=True)
