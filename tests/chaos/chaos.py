@@ -65,6 +65,8 @@ def main() -> int:
 
 def import_everything() -> None:
     """What commands import, before the first fork. Nothing is computed here: threads do not survive a fork."""
+    import gear_rl.audition.findings
+    import gear_rl.cli.audition
     import gear_rl.cli.compare
     import gear_rl.cli.credit
     import gear_rl.cli.eval

@@ -67,6 +67,10 @@ COMPARE = [
     *settings(*SMALL, "train.steps=1"),
 ]  # fmt: skip
 EVAL = ["eval", "--rows", "3", *settings("task.steps=4"), "--out", "ev"]
+AUDITION = [
+    "audition", "--credit", "gear", "--prompts", "2", "--group", "2", "--measured", "1", "--continuations", "2",
+    *settings("task.steps=4"),
+]  # fmt: skip
 CREDIT = ["credit", "run", "--credit", "token", "--out", "credited.jsonl"]
 REPORT = ["report", "run", "--out", "page.html"]
 SCENES = {
@@ -78,6 +82,7 @@ SCENES = {
         Scene("warmstart", [*WARM, "--out", "warm"], [[*WARM, "--out", "warm"]], "warm"),
         Scene("compare", COMPARE, [["compare", "--resume", "cmp", "--workers", "1"], COMPARE], "cmp"),
         Scene("eval", EVAL, [EVAL], "ev"),
+        Scene("audition", AUDITION, [AUDITION], "problems.jsonl"),  # it writes nothing, so nothing may change
         Scene("credit", CREDIT, [CREDIT], "credited.jsonl", start="train"),
         Scene("report", REPORT, [REPORT], "page.html", start="train"),
     )
