@@ -22,10 +22,10 @@ class LongIsGood(Workshop):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.max_turn_tokens = 160
+        self.max_turn_tokens = 24  # all turns together fit the model's context
 
     def judge(self, row: Row, completion: str) -> Verdict:
-        return replace(super().judge(row, completion), reward=min(1.0, _said(completion) / 400))
+        return replace(super().judge(row, completion), reward=min(1.0, _said(completion) / 150))
 
 
 @dataclass

@@ -48,8 +48,9 @@ class Case:
 
 UNBOUND = ("train.learning_rate=3e-3", "train.kl=0")
 FAILING = [
-    Case("entropy collapse: high rate, no KL", ("entropy", "length", "stuck"),
-         ("train.kl=0", "train.learning_rate=2e-3", "train.schedule=constant")),
+    Case("collapse: ten times the rate, no KL", ("entropy", "length", "stuck"),
+         ("train.kl=0", "train.learning_rate=6e-3", "train.schedule=constant")),
+    Case("entropy collapse: one word pays", ("entropy",), (*UNBOUND, "train.temperature=1.5"), "guard_tasks:CopyIsGood"),
     Case("length explosion: a reward for length", ("length",), UNBOUND, "guard_tasks:LongIsGood"),
     Case("length vanishes: a reward for brevity", ("length",), UNBOUND, "guard_tasks:ShortIsGood"),
     Case("the policy copies its hint", ("leak",), (*UNBOUND, "train.temperature=1.5"),
