@@ -23,11 +23,12 @@ What was done to break it, and what came of it. Every table is the report of a h
 """
 CHAOS = """\
 ## Faults
-`make chaos` runs real commands (`train`, `train --resume`, `warmstart`, `compare`, `eval`, `credit`, `report`) on the
+`make chaos` runs real commands (`train`, `train --resume`, `warmstart`, `compare`, `eval`, `credit`,
+`report`, `audition`) on the
 embedded task and disturbs each: SIGKILL, SIGTERM and SIGINT at every file event (open, rename, unlink, mkdir, fsync, and in
 the middle of a file that torch or safetensors writes) and at random moments; disks that are full, broken, read-only or gone;
-one file of a run damaged; two processes on one folder; environments and judges that raise, hang, die or lie; memory that
-runs out in sampling, scoring and the loss.
+one file of a run damaged; two processes on one folder; environments, judges and chat servers that raise, hang, die or lie;
+memory that runs out in sampling, scoring and the loss.
 
 After each fault the command is run again as its message says. **exact**: model, metrics, record and evaluation are those of
 an undisturbed run, byte for byte but for times, and no scratch file is left. **refused**: exit code 2 and one line, and

@@ -27,6 +27,7 @@ for name, value in {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "HF_HU
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "src")]
 
 from faults import Fault, chosen_faults, inject
+from hostile_endpoint import HostileServer
 from judged import GOOD
 from scenes import SCENES, Stage
 from tally import Tally
@@ -81,10 +82,13 @@ def import_everything() -> None:
 
 def undisturbed(folder: Path, args: argparse.Namespace) -> Stage:
     stage = Stage(folder / "undisturbed", max(args.limit, 120))
+    server = HostileServer()
+    stage.url = server.url
     wanted = [name for name in SCENES if name in args.scenes.split(",") or name == "train"]
     for name in wanted:
         stage.make(name)
         print(f"{name}: {len(stage.events[name])} file events, {stage.seconds[name]:.1f} s", flush=True)
+    server.close()
     if "train" not in args.scenes.split(","):
         del stage.events["train"]
     stage.limit = args.limit

@@ -13,6 +13,7 @@ from typing import Any
 
 import faults_inside as inside
 import faults_outside as outside
+from hostile_endpoint import BEHAVIOURS
 from hostile_tasks import ACTS, PLACES
 from judged import Result
 from scenes import SCENES, Stage
@@ -36,10 +37,12 @@ KINDS: dict[str, Callable[..., Result]] = {
     "damaged file, then resume": inside.damaged,
     "two processes, one folder": inside.two_processes,
     "hostile environment or judge": inside.hostile,
+    "hostile endpoint": inside.hostile_endpoint,
     "out of memory": inside.out_of_memory,
 }
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 RANDOM_KINDS = ("signal at a random moment", "file size limit", "damaged file, then resume", "two processes, one folder")
+ALWAYS = 1000
 WORKER_EVENTS = 60
 """File events of a worker of `compare` that it is killed at."""
 
@@ -60,6 +63,8 @@ def every_fault(stage: Stage) -> list[Fault]:
     """What can be listed: signals and failures of a disk at every file event of every scene, and what else is finite."""
     found = []
     for scene, events in stage.events.items():
+        if scene == "endpoint":  # as eval, and its server is up only for its own faults
+            continue
         for i, (event, _) in enumerate(events):
             found += [Fault("signal at a file event", scene, {"event": i, "number": int(n)}) for n in SIGNALS]
             if event in ("open", "rename", "mkdir", "fsync"):
@@ -70,6 +75,8 @@ def every_fault(stage: Stage) -> list[Fault]:
         found += [Fault("signal at a file event", "compare", {"event": i, **detail}) for i in range(WORKER_EVENTS)]
     for place, act, after in product(PLACES, ACTS, (0, 3, 11)):
         found.append(Fault("hostile environment or judge", "hostile", {"place": place, "act": act, "after": after}))
+    for behaviour, bad in product(BEHAVIOURS, (1, 2, ALWAYS)):
+        found.append(Fault("hostile endpoint", "endpoint", {"behaviour": behaviour, "bad": bad}))
     for where, call, once in product(("sampling", "scoring", "loss"), (1, 2, 5), (True, False)):
         found.append(Fault("out of memory", "train", {"where": where, "call": call, "once": once}))
     return [fault for fault in found if fault.scene in stage.events]
@@ -77,7 +84,7 @@ def every_fault(stage: Stage) -> list[Fault]:
 
 def random_faults(stage: Stage, rng: random.Random) -> Iterator[Fault]:
     """Without end: kinds in turns, moments, sizes and damages by `rng`."""
-    scenes = [name for name in stage.events if name != "hostile"]
+    scenes = [name for name in stage.events if name not in ("hostile", "endpoint")]
     for turn in cycle(range(5) if "resume" in scenes else (0, 1, 2, 4)):
         scene = rng.choice(scenes)
         if turn in (0, 1):

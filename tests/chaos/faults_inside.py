@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gear_child import Ended, Running, gear
+from hostile_endpoint import HostileServer
 from hostile_tasks import ACTS
 from judged import Result, judged
 from scenes import NOT_COMPARED, Scene, Stage
@@ -77,6 +78,18 @@ def hostile(stage: Stage, scene: Scene, home: Path, place: str, act: str, after:
     if ACTS[act] == "killed" and ended.code in (-signal.SIGKILL, 130):
         ended = Ended(-signal.SIGKILL, "", ended.seconds, ended.orphans)
     return judged(stage, scene, home, ended, may_differ=True)
+
+
+def hostile_endpoint(stage: Stage, scene: Scene, home: Path, behaviour: str, bad: int) -> Result:
+    """A chat server that misbehaves for `bad` requests. What it did to them leaves no trace in the result."""
+    server = HostileServer(behaviour, bad)
+    stage.url = server.url
+    try:
+        ended = gear(stage.words(scene.words), home, stage.limit)
+        server.bad = 0
+        return judged(stage, scene, home, ended, may_differ=behaviour == "says a lone surrogate")
+    finally:
+        server.close()
 
 
 def out_of_memory(stage: Stage, scene: Scene, home: Path, where: str, call: int, once: bool) -> Result:

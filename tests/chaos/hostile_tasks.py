@@ -67,6 +67,7 @@ class Hostile(Workshop):
     """The workshop, disturbed."""
 
     name = "hostile"
+    time_limit = 10.0
 
     def rows(self, split: str, count: int | None, seed: int = 0) -> Any:
         instead = _misbehave("rows")

@@ -17,8 +17,8 @@ from file_events import Event, write_down
 from gear_child import Ended, gear
 
 SMALL = ["task.steps=4", "train.prompts=2", "train.generations=2", "train.eval_rows=2", "train.record_every=1"]
-CLOCK = ("time", "seconds", "per_second", "speed", "duration", "runtime", "_at")
-"""Names of values that depend on the clock contain one of these."""
+CLOCK = ("time", "seconds", "per_second", "speed", "duration", "runtime", "_at", "endpoint")
+"""Names of values that depend on the clock, or on a free port, contain one of these."""
 NOT_COMPARED = ("checkpoints", "versions.json", "seconds.json")
 """Checkpoints hold random states and times; that they are whole is what an exact resume shows."""
 ONLY_THERE = ("summary.html",)
@@ -66,6 +66,10 @@ COMPARE = [
     "compare", "--credit", "grpo,gear", "--seeds", "2", "--learning-rates", "1e-3", "--workers", "1", "--out", "cmp",
     *settings(*SMALL, "train.steps=1"),
 ]  # fmt: skip
+ENDPOINT = [
+    "eval", "--endpoint", "URL", "--model", "some", "--rows", "2", "--mode", "greedy", "--timeout", "3",
+    "--concurrency", "1", "--out", "ev", *settings("task.steps=4"),
+]  # fmt: skip
 EVAL = ["eval", "--rows", "3", *settings("task.steps=4"), "--out", "ev"]
 AUDITION = [
     "audition", "--credit", "gear", "--prompts", "2", "--group", "2", "--measured", "1", "--continuations", "2",
@@ -82,6 +86,7 @@ SCENES = {
         Scene("warmstart", [*WARM, "--out", "warm"], [[*WARM, "--out", "warm"]], "warm"),
         Scene("compare", COMPARE, [["compare", "--resume", "cmp", "--workers", "1"], COMPARE], "cmp"),
         Scene("eval", EVAL, [EVAL], "ev"),
+        Scene("endpoint", ENDPOINT, [ENDPOINT], "ev"),
         Scene("audition", AUDITION, [AUDITION], "problems.jsonl"),  # it writes nothing, so nothing may change
         Scene("credit", CREDIT, [CREDIT], "credited.jsonl", start="train"),
         Scene("report", REPORT, [REPORT], "page.html", start="train"),
@@ -96,6 +101,8 @@ class Stage:
         self.folder, self.limit = folder, limit
         self.events: dict[str, list[Event]] = {}
         self.seconds: dict[str, float] = {}
+        self.url = ""
+        """Of the chat server at hand."""
 
     def make(self, name: str) -> None:
         """Run the scene once without a fault: its result, its file events, its time."""
@@ -120,7 +127,8 @@ class Stage:
     def words(self, words: Sequence[str]) -> list[str]:
         from gear_rl.tasks.workshop.task import FOLDER
 
-        return [str(FOLDER / "model") if word == "MODEL" else word for word in words]
+        here = {"MODEL": str(FOLDER / "model"), "URL": self.url}
+        return [here.get(word, word) for word in words]
 
     def go_on(self, scene: Scene, home: Path) -> Ended:
         """After a fault: continue, or begin again where there is nothing to continue."""
