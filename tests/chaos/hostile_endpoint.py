@@ -52,7 +52,7 @@ BEHAVIOURS: dict[str, bytes | Callable[[socket.socket], None]] = {
     "says a lone surrogate": http(GOOD.replace(b"answer yes", b"answer \\udc80")),
     "fails": http(b"{}", "500 Internal Server Error"),
     "is busy": http(b"{}", "429 Too Many Requests", more="Retry-After: 1\r\n"),
-    "asks to wait for years": http(b"{}", "503 Service Unavailable", more="Retry-After: 99999999\r\n"),
+    "asks for an odd pause": http(b"{}", "503 Service Unavailable", more="Retry-After: nan\r\n"),
     "wants a key": http(b'{"error": "no key"}', "401 Unauthorized"),
     "sends elsewhere": http(b"", "302 Found", more="Location: http://127.0.0.1:9/\r\n"),
 }
