@@ -24,7 +24,7 @@ def sample_run(folder: Path) -> None:
 
     from gear_rl.files import write_json
     from gear_rl.training.config import TrainConfig
-    from gear_rl.training.run_folder import RunFolder, mark_complete
+    from gear_rl.training.run_folder import RunFolder
 
     run = RunFolder.create(folder, TrainConfig().as_dict())
     new_record(run.rollouts, steps=1)
@@ -35,7 +35,7 @@ def sample_run(folder: Path) -> None:
     checkpoint = run.checkpoints / "checkpoint-1"
     checkpoint.mkdir(parents=True)
     (checkpoint / "trainer_state.json").write_text("{}")
-    mark_complete(checkpoint)
+    run.complete(checkpoint)
 
 
 def file_targets() -> dict[str, Target]:
