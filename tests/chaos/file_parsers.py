@@ -167,9 +167,9 @@ def file_targets() -> dict[str, Target]:
         "comparison plans": Target(at("cmp/compare.json", lambda path: open_folder(path.parent, None)), [plan]),
         "checkpoint hashes": Target(at("cp/complete.json", checkpoint), [complete]),
         "chat templates": Target(at("t.jinja", template), [tokenizer.chat_template.encode()], share=0.05),
-        "model config.json": Target(model("config.json"), [(FOLDER / "model" / "config.json").read_bytes()], share=0.003),
-        "model weights": Target(model("model.safetensors", weights[head:]), [weights[:head]], share=0.003),
-        "tokenizer.json": Target(model("tokenizer.json"), [(FOLDER / "model" / "tokenizer.json").read_bytes()], share=0.003),
+        "model config.json": Target(model("config.json"), [(FOLDER / "model" / "config.json").read_bytes()], share=0.003, seconds=10.0),
+        "model weights": Target(model("model.safetensors", weights[head:]), [weights[:head]], share=0.003, seconds=10.0),
+        "tokenizer.json": Target(model("tokenizer.json"), [(FOLDER / "model" / "tokenizer.json").read_bytes()], share=0.003, seconds=10.0),
     }  # fmt: skip
 
 

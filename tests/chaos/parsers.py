@@ -30,6 +30,8 @@ class Target:
     allowed: tuple[type[BaseException], ...] = ()
     share: float = 1.0
     """Of the inputs; slow ones get fewer."""
+    seconds: float = 1.0
+    """Of computing, for one input."""
     model_output: bool = False
     """What a model may say must not even raise GearError: that would end the whole run."""
 
