@@ -145,6 +145,8 @@ def file_targets() -> dict[str, Target]:
     sample = {"how": "greedy", "id": "test-0", "k": 0, "reward": 1.0, "success": True}
     toml = 'model = "x"\nseed = 1\n[train]\nsteps = 3\nlearning_rate = 1e-3\n[credit]\nname = "gear"\n[task]\nsteps = 4\n'
     weights = (FOLDER / "model" / "model.safetensors").read_bytes()
+    slow = {"share": 0.003, "seconds": 10.0}
+    described = {name: (FOLDER / "model" / name).read_bytes() for name in ("config.json", "tokenizer.json")}
     head = 8 + int.from_bytes(weights[:8], "little")
     open_folder(home / "cmp", Plan(["grpo", "gear"], 2, [0.001]))
     plan = (home / "cmp" / "compare.json").read_bytes()
@@ -167,9 +169,9 @@ def file_targets() -> dict[str, Target]:
         "comparison plans": Target(at("cmp/compare.json", lambda path: open_folder(path.parent, None)), [plan]),
         "checkpoint hashes": Target(at("cp/complete.json", checkpoint), [complete]),
         "chat templates": Target(at("t.jinja", template), [tokenizer.chat_template.encode()], share=0.05),
-        "model config.json": Target(model("config.json"), [(FOLDER / "model" / "config.json").read_bytes()], share=0.003, seconds=10.0),
-        "model weights": Target(model("model.safetensors", weights[head:]), [weights[:head]], share=0.003, seconds=10.0),
-        "tokenizer.json": Target(model("tokenizer.json"), [(FOLDER / "model" / "tokenizer.json").read_bytes()], share=0.003, seconds=10.0),
+        "model config.json": Target(model("config.json"), [described["config.json"]], **slow),
+        "model weights": Target(model("model.safetensors", weights[head:]), [weights[:head]], **slow),
+        "tokenizer.json": Target(model("tokenizer.json"), [described["tokenizer.json"]], **slow),
     }  # fmt: skip
 
 
