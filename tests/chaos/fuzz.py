@@ -88,14 +88,14 @@ def targets() -> dict[str, Target]:
     return {**text_targets(), **file_targets()}
 
 
-def fuzz(worker: int, inputs: float, seed: int, only: str, until: float) -> dict[str, Any]:
+def fuzz(worker: int, inputs: float, seed: int, only: str, seconds: float) -> dict[str, Any]:
     """A worker's share of every target."""
     signal.signal(signal.SIGPROF, _too_long)
     for stream in (1, 2):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream)  # libraries in Rust print a line for each odd key
     new, found, counts = NewLines(), {}, {}
     chosen = {name: target for name, target in targets().items() if only in name}
-    shares = sum(target.share for target in chosen.values())
+    shares, until = sum(target.share for target in chosen.values()), time.time() + seconds  # imports do not count
     for number, (name, target) in enumerate(chosen.items()):
         rng = random.Random(f"{seed}-{worker}-{name}")
         corpus, results = list(target.seeds), Counter[str]()
@@ -146,11 +146,11 @@ def main() -> int:
     add("--keep", type=Path, help="write the inputs that failed, smallest first, as JSON lines")
     add("--out", type=Path, help="the report as JSON")
     args = parser.parse_args()
-    inputs, until = SHORT_INPUTS if args.short else args.inputs, time.time() + args.seconds
+    inputs = SHORT_INPUTS if args.short else args.inputs
     tally, smallest, rates = Tally("fuzz", GOOD), dict[tuple, dict](), Counter[str]()
     with ProcessPoolExecutor(args.workers, multiprocessing.get_context("spawn")) as pool:
         share = inputs / args.workers
-        jobs = [pool.submit(fuzz, i, share, args.seed, args.only, until) for i in range(args.workers)]
+        jobs = [pool.submit(fuzz, i, share, args.seed, args.only, args.seconds) for i in range(args.workers)]
         parts = [job.result() for job in jobs]
     for part in parts:
         for name, count in part["counts"].items():
