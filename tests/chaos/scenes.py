@@ -72,7 +72,7 @@ ENDPOINT = [
 ]  # fmt: skip
 EVAL = ["eval", "--rows", "3", *settings("task.steps=4"), "--out", "ev"]
 AUDITION = [
-    "audition", "--credit", "gear", "--prompts", "2", "--group", "2", "--measured", "1", "--continuations", "2",
+    "audition", "--credit", "gear", "--prompts", "12", "--group", "4", "--measured", "1", "--continuations", "2",
     *settings("task.steps=4"),
 ]  # fmt: skip
 CREDIT = ["credit", "run", "--credit", "token", "--out", "credited.jsonl"]
