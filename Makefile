@@ -13,7 +13,7 @@ export HF_HUB_OFFLINE ?= 1
 export TRL_EXPERIMENTAL_SILENCE ?= 1
 export NO_MKDOCS_2_WARNING ?= 1
 
-.PHONY: train test lint audit docs browser nightly evidence-smoke clean verl-smoke verl-quick processes vllm-smoke
+.PHONY: train test lint audit docs browser nightly evidence-smoke chaos fuzz guards soak clean verl-smoke verl-quick processes vllm-smoke
 train: $(READY)
 	$(BIN)/gear train $(ARGS)
 
@@ -47,6 +47,13 @@ nightly: $(READY)
 # That the tables of docs/evidence.md can be made: two steps of a part of one. It shows no result.
 evidence-smoke: $(READY)
 	$(BIN)/python benchmarks/evidence.py controls --smoke --workers 2 --out build/evidence-smoke
+
+# What was done to break it: docs/reliability.md. `make chaos ARGS=--short` takes a minute, the whole hours on two cores.
+chaos fuzz soak: $(READY)
+	$(BIN)/python tests/chaos/$@.py $(ARGS)
+
+guards: $(READY)
+	$(BIN)/python tests/chaos/guards_proven.py $(ARGS)
 
 # vLLM itself, on a CPU, in an environment of its own (3.7 GB): docs/vllm.md says what it is made of. Not part of `make test`.
 VLLM_VENV := .venv-vllm

@@ -66,3 +66,12 @@ def test_a_file_that_was_deleted_or_replaced_is_lost(tmp_path):
         assert file.is_lost()
         path.unlink()
         assert file.is_lost()
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    left, other = tmp_path / ".page.html.999999999.partial", tmp_path / ".other.html.999999999.partial"
+    running = tmp_path / f".page.html.{os.getppid()}.partial"
+    for path in (left, other, running):
+        path.write_text("half")
+    write_text(tmp_path / "page.html", "whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([other.name, running.name, "page.html"])

@@ -18,7 +18,9 @@ from gear_rl.errors import GearError
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A scratch path to write to. It becomes `path` when the block ends, and is removed if the block raises."""
+    """A scratch path to write to. It becomes `path` when the block ends, and is removed if the block raises. What killed
+    processes left of theirs is removed first."""
+    remove_abandoned(path.parent, path.name)
     scratch = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         yield scratch

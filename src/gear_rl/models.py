@@ -23,10 +23,13 @@ def load_model(path: str, device: str, dtype: str = "float32") -> tuple[Any, Any
         model = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype))
     except (OSError, ValueError) as error:
         raise GearError(f"no model could be loaded from {path!r}: {str(error).splitlines()[0]}") from None
-    except Exception as error:  # safetensors raises its own type on a damaged file
+    except Exception as error:  # on damaged files transformers, tokenizers and safetensors raise types of their own, and more
+        if isinstance(error, ImportError | MemoryError | torch.OutOfMemoryError):
+            raise
         if type(error).__module__.startswith("safetensors"):
             raise GearError(f"the weights in {path!r} are damaged: {error}") from None
-        raise
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise GearError(f"no model could be loaded from {path!r}: {reason}") from error
     if tokenizer.chat_template is None:
         raise GearError(
             f"the tokenizer in {path!r} has no chat template, and tasks are written as messages. Use an instruct model."

@@ -36,7 +36,7 @@ def test_every_method_has_a_page_with_its_options_and_defaults(name):
         assert need in page
 
 
-@pytest.mark.parametrize("script", ["make_tree.py", "make_settings.py", "make_results.py", "make_scaling.py"])
+@pytest.mark.parametrize("script", [f"make_{name}.py" for name in ("tree", "settings", "results", "scaling", "reliability")])
 def test_generated_parts_are_fresh(script):
     """The file tree is that of the sources, the settings are those of the code, the results those of the comparison."""
     done = subprocess.run([sys.executable, ROOT / "docs" / script, "--check"], capture_output=True, text=True)

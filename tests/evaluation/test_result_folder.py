@@ -8,6 +8,7 @@ from samples import sample
 from gear_rl.errors import GearError
 from gear_rl.evaluation.evaluate import evaluate, plan, with_ids
 from gear_rl.evaluation.result_folder import ResultFolder
+from gear_rl.sampling.players import LocalPlayer
 
 
 def test_settings_are_never_mixed(tmp_path):
@@ -52,3 +53,16 @@ def test_damage_is_named(tmp_path, workshop):
 def test_ids_must_tell_problems_apart():
     with pytest.raises(GearError, match="two problems of the test split have the id 'x'"):
         with_ids([{"id": "x", "prompt": "1 + 1"}, {"id": "x", "prompt": "2 + 2"}], "test")
+
+
+def test_a_summary_that_was_never_written_is_written(tmp_path, workshop, model_and_tokenizer):
+    """All samples were there, but the process ended before its summary."""
+    jobs = plan(workshop, with_ids(workshop.rows("test", 1), "test"), samples=0, greedy=True)
+    player, summary = LocalPlayer(*model_and_tokenizer), tmp_path / "r" / "summary.json"
+    for again in (False, True):
+        folder = ResultFolder(tmp_path / "r", {})
+        scores = evaluate(player, workshop, jobs, folder)
+        folder.close()
+        assert json.loads(summary.read_text())["greedy"]["n"] == scores["greedy"]["n"] == 1
+        assert scores["speed"]["samples"] == (0 if again else 1)
+        summary.unlink()

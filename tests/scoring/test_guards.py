@@ -7,7 +7,7 @@ import logging
 import pytest
 import torch
 
-from gear_rl.scoring.guards import FIRST_STEPS, NGRAM, Guards, copied_share, focus
+from gear_rl.scoring.guards import FIRST_STEPS, NGRAM, STUCK, Guards, copied_share, focus, has_contrast
 
 HINT = list(range(100, 100 + NGRAM + 2))
 
@@ -51,7 +51,7 @@ def test_focus():
     assert focus(torch.tensor([[1.0, 1.0], [0.0, 0.0]]), torch.tensor([[True, True], [False, False]])) == 1.0
 
 
-CALM = {"leak": 0.1, "entropy": 2.0, "length": 100.0, "focus": 0.5}
+CALM = {"leak": 0.1, "entropy": 2.0, "length": 100.0, "focus": 0.5, "tokens": 50.0, "trust": 0.1, "stuck": 0.0}
 
 
 @pytest.mark.parametrize(
@@ -62,6 +62,9 @@ CALM = {"leak": 0.1, "entropy": 2.0, "length": 100.0, "focus": 0.5}
         ("length", 299.0, 301.0),
         ("length", 34.0, 33.0),
         ("focus", 0.021, 0.019),
+        ("tokens", 2.1, 1.9),
+        ("trust", 0.031, 0.029),
+        ("stuck", STUCK - 1.0, float(STUCK)),
     ],
 )
 def test_alarms_ring_against_the_start_of_the_run_and_are_said_once(name, calm, alarming, caplog):
@@ -91,3 +94,22 @@ def test_a_resumed_run_remembers_how_it_began():
         guards.watch(CALM)
     resumed = Guards(**vars(guards))
     assert resumed.watch({**CALM, "entropy": 0.1})["alarm"] == 1.0
+
+
+def test_contrast_is_more_than_rounding():
+    groups = torch.tensor([0, 0, 1, 1])
+    assert has_contrast(torch.tensor([1.0, 1.0, 0.0, 1.0]), groups)
+    assert not has_contrast(torch.tensor([1.0, 1.0, 0.0, 0.0]), groups), "groups differ, within them nothing does"
+    assert not has_contrast(torch.tensor([0.3, 0.1 + 0.2, 0.0, 1e-7]), groups)
+    assert not has_contrast(torch.tensor([1e6, 1e6 + 0.5, 0.0, torch.nan]), groups)
+    assert not has_contrast(torch.full((4,), torch.nan), groups)
+
+
+def test_stuck_counts_steps_without_contrast_unless_the_reward_has_risen():
+    guards = Guards()
+    for _ in range(FIRST_STEPS):
+        assert guards.steps_stuck(True, 0.5) == 0
+        guards.watch(CALM)
+    assert [guards.steps_stuck(False, 0.5) for _ in range(3)] == [1, 2, 3]
+    assert guards.steps_stuck(False, 0.9) == 0, "solved, not stuck"
+    assert guards.steps_stuck(False, 0.1) == 1 and guards.steps_stuck(True, 0.1) == 0

@@ -104,7 +104,16 @@ class TrustMemory:
     @property
     def at_least(self) -> float:
         """T less one standard error, and never below 0."""
-        return max(0.0, self.mean - self.SPREAD / max(self.weight, 1.0) ** 0.5)
+        return max(0.0, self.mean - self._error)
+
+    @property
+    def at_most(self) -> float:
+        """T and one standard error."""
+        return self.mean + self._error
+
+    @property
+    def _error(self) -> float:
+        return self.SPREAD / max(self.weight, 1.0) ** 0.5
 
 
 def _at_peaks(height: Tensor, values: Tensor, turns: Turns, valid: Tensor) -> Tensor:

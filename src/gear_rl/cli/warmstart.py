@@ -54,6 +54,7 @@ def _teach(args: argparse.Namespace, task: Any, options: Any) -> int:
 
     from gear_rl.files import replacing_folder, write_json
     from gear_rl.models import choose_device, context_of, find_model, load_model
+    from gear_rl.training.failed_writes import is_failed_write
     from gear_rl.training.run import versions
     from gear_rl.training.warm_start import rollouts_of, warm_start
 
@@ -68,8 +69,14 @@ def _teach(args: argparse.Namespace, task: Any, options: Any) -> int:
     )
     with replacing_folder(args.out) as scratch:  # before the training: a place that cannot be written to costs no time
         curve = warm_start(model, tokenizer, rollouts, options, args.seed, lambda text: print(text, flush=True))
-        model.save_pretrained(scratch)
-        tokenizer.save_pretrained(scratch)
+        try:
+            model.save_pretrained(scratch)
+            tokenizer.save_pretrained(scratch)
+        except Exception as error:  # safetensors raises its own type
+            if not is_failed_write(error):
+                raise
+            reason = str(error).splitlines()[0]
+            raise GearError(f"{args.out} could not be written: {reason}. Free some space, then run it again.") from None
         setting = {"task": args.task, "model": args.model, "seed": args.seed, "warm": asdict(options)}
         write_json(scratch / "warm_start.json", {**setting, "counts": counts, "versions": versions(), "curve": curve})
     print(f"the model is in {args.out}: gear train --task {args.task} --model {args.out}")

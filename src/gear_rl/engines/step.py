@@ -28,7 +28,7 @@ from gear_rl.errors import GearError
 from gear_rl.files import read_json
 from gear_rl.methods import Method
 from gear_rl.scoring.answer_logprob import FROZEN as FROZEN_SIGNALS
-from gear_rl.scoring.guards import Guards, copied_share, focus
+from gear_rl.scoring.guards import LEAST_TOKENS, Guards, copied_share, focus, has_contrast
 from gear_rl.scoring.teacher import Teacher
 from gear_rl.signals.distillation import DistillationTerm
 from gear_rl.signals.families import DIVERGENCE
@@ -222,7 +222,14 @@ class CreditStep:
         values["credit/mean_abs_advantage"] = float(credit.advantages.abs().sum() / n)
         values["credit/weight_max"] = float(credit.weights.max())
         values["credit/onsets_per_rollout"] = float(credit.onsets.sum(1).float().mean())
-        guarded = {"length": float(n) / len(mask), "focus": focus(credit.weights, mask)}
+        length, even = float(n) / len(mask), focus(credit.weights, mask)
+        guarded = {"length": length, "focus": even}
+        if length >= LEAST_TOKENS:
+            guarded["tokens"] = even * length
+        if rollouts.hint_trust is not None:
+            guarded["trust"] = self.trust.at_most
+        contrast = has_contrast(rollouts.rewards, rollouts.group_ids)
+        guarded["stuck"] = self.guards.steps_stuck(contrast, float(rollouts.rewards.nanmean().nan_to_num()))
         if "entropy" in rollouts.signals:
             guarded["entropy"] = values["signals/entropy"]
         if hinted is not None:

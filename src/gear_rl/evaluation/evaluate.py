@@ -30,6 +30,10 @@ class Results(Protocol):
     """For messages."""
     samples: list[Sample]
 
+    @property
+    def summarised(self) -> bool:
+        """Whether `finish` was called before, by this process or an earlier one."""
+
     def add(self, sample: Sample) -> None: ...
     def finish(self, summary: dict[str, Any]) -> None: ...
 
@@ -38,6 +42,7 @@ class InMemory:
     """Samples that nobody resumes."""
 
     name = "this evaluation"
+    summarised = False
 
     def __init__(self) -> None:
         self.samples: list[Sample] = []
@@ -121,7 +126,7 @@ def evaluate(player: Player, task: Task, jobs: list[Job], results: Results, say:
         "judged": player.judging.answers,
         "judging_seconds": player.judging.seconds,
     }
-    if left:
+    if left or not results.summarised:  # an earlier process may have ended between its last sample and its summary
         results.finish(summary)
     return summary
 

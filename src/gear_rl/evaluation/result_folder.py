@@ -93,6 +93,10 @@ class ResultFolder:
             raise GearError(f"{self._samples}: it has the same sample twice.")
         return samples
 
+    @property
+    def summarised(self) -> bool:
+        return self._summary.is_file()
+
     def add(self, sample: dict[str, Any]) -> None:
         self._file.append(json.dumps(sample).encode() + b"\n")
         self.samples.append(sample)

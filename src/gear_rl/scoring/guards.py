@@ -4,6 +4,9 @@
     entropy     collapses when the policy copies one sure path
     length      runs away, or to nothing
     focus       concentration of the weights: (Σ w)² / (n Σ w²); 1 is uniform, 1/n is all credit on one token
+    tokens      focus × n: how many tokens of a rollout share its credit, for rollouts of ten tokens or more
+    trust       the most that hints can be trusted by the evidence so far (`assignment.trust`): 0 is a wrong hint
+    stuck       steps in a row in which no group had rewards to compare, and the mean reward was no better than at the start
 
 Each is logged every step. An alarm compares with the run's own first steps, since no absolute value fits every task.
 The thresholds are ours and meant to be rare.
@@ -20,11 +23,21 @@ log = logging.getLogger("gear_rl")
 
 NGRAM = 8
 FIRST_STEPS = 10
+LEAST_TRUST = 0.03
+"""On the embedded task right hints stay above 0.05, and wrong ones fall below this within 20 to 40 steps."""
+STUCK = 20
+LEAST_TOKENS = 10
+"""In shorter rollouts it is no wonder that few tokens share the credit."""
+RESIDUE = 1e-5
+"""Rewards of a group that differ by less differ by rounding."""
 ALARMS = {
     "leak": ("the policy copies its hint", lambda now, start: now > start + 0.2),
     "entropy": ("entropy has collapsed", lambda now, start: now < 0.1 * start),
     "length": ("completions run away or vanish", lambda now, start: now > 3 * start or now < start / 3),
     "focus": ("nearly all credit sits on very few tokens", lambda now, start: now < 0.02),
+    "tokens": ("nearly all credit sits on one token of a rollout", lambda now, start: now < 2),
+    "trust": ("following the hints does not go with winning: are they right?", lambda now, start: now < LEAST_TRUST),
+    "stuck": ("every group's rollouts get the same reward: nothing to learn from", lambda now, start: now >= STUCK),
 }
 
 
@@ -53,6 +66,18 @@ def focus(weights: Tensor, action_mask: Tensor) -> float:
     return float(share[n > 0].mean()) if bool((n > 0).any()) else 1.0
 
 
+def has_contrast(rewards: Tensor, group_ids: Tensor) -> bool:
+    """Whether the rewards of any group differ by more than rounding. Both (B,); NaN is not scored."""
+    scored = ~rewards.isnan()
+    _, group = group_ids[scored].unique(return_inverse=True)
+    if not len(group):
+        return False
+    values = rewards[scored].double()
+    empty = values.new_zeros(int(group.max()) + 1)
+    highest, lowest = (empty.scatter_reduce(0, group, values, how, include_self=False) for how in ("amax", "amin"))
+    return bool((highest - lowest > RESIDUE * highest.abs().clamp(min=1)).any())
+
+
 @dataclass
 class Guards:
     """Remembers how the run began, and warns once per kind."""
@@ -60,6 +85,16 @@ class Guards:
     start: dict[str, float] = field(default_factory=dict)
     seen: int = 0
     raised: list[str] = field(default_factory=list)
+    stuck: int = 0
+
+    def steps_stuck(self, contrast: bool, reward: float) -> float:
+        """How many steps in a row had no contrast and no better mean reward than the first steps: their mean is kept as
+        `start["reward"]`."""
+        if self.seen < FIRST_STEPS:
+            self.start["reward"] = (self.start.get("reward", 0.0) * self.seen + reward) / (self.seen + 1)
+        better = reward > self.start.get("reward", 0.0) + RESIDUE
+        self.stuck = 0 if contrast or better else self.stuck + 1
+        return float(self.stuck)
 
     def watch(self, values: dict[str, float]) -> dict[str, float]:
         """Values by name → the same, plus `alarm`: how many kinds are in alarm now."""

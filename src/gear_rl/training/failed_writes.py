@@ -14,13 +14,17 @@ _WORDS = ("I/O error", "inline_container", "iostream error")
 """What the writers of a checkpoint say that raise no OSError: safetensors, and torch.save in two ways."""
 
 
+def is_failed_write(error: Exception) -> bool:
+    """Whether `error` says that a file could not be written, whichever library says so."""
+    return error.errno in _FULL if isinstance(error, OSError) else any(words in str(error) for words in _WORDS)
+
+
 @contextmanager
 def naming_failed_writes(folder: RunFolder) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        failed = error.errno in _FULL if isinstance(error, OSError) else any(words in str(error) for words in _WORDS)
-        if not failed:
+        if not is_failed_write(error):
             raise
         reason = (isinstance(error, OSError) and error.strerror) or f"{str(error).splitlines()[0]} (is the disk full?)"
         found = folder.newest_first()

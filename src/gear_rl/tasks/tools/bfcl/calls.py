@@ -37,7 +37,7 @@ def read_executable(text: str, parameters: dict[str, list[str]], where: str) -> 
         names = parameters[node.func.id]
         arguments = {names[i]: ast.literal_eval(value) for i, value in enumerate(node.args)}
         arguments |= {item.arg: ast.literal_eval(item.value) for item in node.keywords if item.arg}
-    except (SyntaxError, ValueError, KeyError, IndexError) as error:
+    except (SyntaxError, ValueError, KeyError, IndexError, RecursionError, MemoryError) as error:  # the last two: nested deeply
         raise GearError(f"{where}: the reference call {text[:200]!r} cannot be read ({error!r}).") from None
     return ToolCall(node.func.id, arguments)
 

@@ -1,0 +1,150 @@
+"""Write docs/reliability.md from the reports of tests/chaos in benchmarks/results: `python docs/make_reliability.py`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from generated import write_or_check
+
+PAGE = Path(__file__).parent / "reliability.md"
+RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
+NOT_YET = "Not measured yet on this version.\n"
+HEAD = """\
+<!-- Written by docs/make_reliability.py from benchmarks/results. Do not edit by hand. -->
+# Reliability
+
+What was done to break it, and what came of it. Every table is the report of a harness in
+[`tests/chaos`](../tests/chaos/chaos.py) that you can run; a short form of the first two runs in CI.
+
+{summary}
+"""
+CHAOS = """\
+## Faults
+`make chaos` runs real commands (`train`, `train --resume`, `warmstart`, `compare`, `eval`, `credit`,
+`report`, `audition`) on the
+embedded task and disturbs each: SIGKILL, SIGTERM and SIGINT at every file event (open, rename, unlink, mkdir, fsync, and in
+the middle of a file that torch or safetensors writes) and at random moments; disks that are full, broken, read-only or gone;
+one file of a run damaged; two processes on one folder; environments, judges and chat servers that raise, hang, die or lie;
+memory that runs out in sampling, scoring and the loss.
+
+After each fault the command is run again as its message says. **exact**: model, metrics, record and evaluation are those of
+an undisturbed run, byte for byte but for times, and no scratch file is left. **refused**: exit code 2 and one line, and
+nothing that was there before is lost. **survived**: ended well where another batch size or another environment's words
+make other numbers. Everything else is a failure: a traceback, a hang, an orphan process, a different result.
+
+```bash title="Not run in the tests: the long form takes an hour on one core"
+make chaos ARGS='--workers 16 --out benchmarks/results/chaos.json'
+```
+
+"""
+FUZZ = """\
+## Bad inputs
+`make fuzz` changes good examples of everything that comes from outside (bytes, JSON values, words that hurt), and changes
+what reached new lines of code further (Python 3.12). Only the documented error may come out; what a model says must not
+even raise that. More than a second of computing or 200 MB for one input is a failure. Inputs that once failed are kept in
+[`tests/chaos/corpus.jsonl`](../tests/chaos/corpus.jsonl) and run in CI.
+
+```bash title="Not run in the tests: the long form takes minutes on 16 cores"
+make fuzz ARGS='--inputs 2000000 --workers 16 --out benchmarks/results/fuzz.json'
+```
+
+"""
+GUARDS = """\
+## Guards
+Runs built to fail, and healthy ones to their usual end: does a [guard](metrics.md#guards) ring? Success is lost where its mean
+over ten steps stays below half of the best. Where the reward pays for something else that is soon, and what an alarm saves is
+the rest of the run.
+
+```bash title="Not run in the tests: an hour of training on 16 cores"
+make guards ARGS='--healthy 50 --workers 16 --out benchmarks/results/guards.json'
+```
+
+"""
+SOAK = """\
+## Soak
+Trainings and judged answers in one process, one after the other. Flat: a straight line through the second half rises by less
+than the tolerance.
+
+```bash title="Not run in the tests: takes an hour"
+make soak ARGS='--seconds 3600 --answers 10000 --out benchmarks/results/soak.json'
+```
+
+"""
+
+
+def read(name: str) -> dict[str, Any] | None:
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def table(head: list[str], rows: list[list[Any]]) -> str:
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *[[str(cell) for cell in row] for row in rows]]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def counts(report: dict[str, Any], what: str, first: tuple[str, ...]) -> str:
+    found = report["counts"]
+    results = [*first, *sorted({r for row in found.values() for r in row} - {*first})]
+    rows = [[kind, f"{sum(row.values()):,}", *[f"{row.get(r, 0):,}" for r in results]] for kind, row in found.items()]
+    total = ["**all**", f"**{report['total']:,}**"]
+    total += [f"**{sum(row.get(r, 0) for row in found.values()):,}**" for r in results]
+    ran = f"`{report['command']}`, seed {report.get('seed', 0)}, {report['seconds']:,.0f} s, Python {report['python']}."
+    return table([what, "tried", *results], [*rows, total]) + f"\n{ran}\n"
+
+
+def guards(report: dict[str, Any]) -> str:
+    rows = []
+    for case in dict.fromkeys(run["case"] for run in report["runs"]):
+        runs = [run for run in report["runs"] if run["case"] == case]
+        rang = [min(run["rang"].values()) for run in runs if run["rang"]]
+        lost = [run["lost_at"] for run in runs if run["lost_at"] is not None]
+        names = sorted({name for run in runs for name in run["rang"]})
+        span = f"{min(rang)}–{max(rang)}" if rang else "–"
+        gone = f"{min(lost)}–{max(lost)} ({len(lost)} of {len(runs)})" if lost else "never"
+        rows.append([case, len(runs), len(rang), ", ".join(names) or "–", span, gone])
+    return table(["run", "runs", "rang", "which", "first at step", "success lost at step"], rows)
+
+
+def soak(report: dict[str, Any]) -> str:
+    first, last = report["rows"][len(report["rows"]) // 2], report["rows"][-1]
+    rows = [
+        [name.replace("_", " "), f"{first[name]:.4g}", f"{last[name]:.4g}", f"{100 * rise:+.1f} %",
+         f"{100 * report['tolerance'][name]:.0f} %"]
+        for name, rise in report["risen"].items()
+    ]  # fmt: skip
+    text = f"{report['seconds']:,} s, {report['steps']:,} training steps, {report['answers']:,} answers judged.\n\n"
+    return text + table(["measure", "half time", "end", "line rises by", "allowed"], rows)
+
+
+def summary(chaos: dict | None, fuzz: dict | None, proven: dict | None, soaked: dict | None) -> str:
+    rows = []
+    if chaos:
+        rows.append(["faults injected", f"{chaos['total']:,}", f"{chaos['failed']:,}"])
+    if fuzz:
+        rows.append(["bad inputs", f"{fuzz['total']:,}", f"{fuzz['failed']:,}"])
+    if proven:
+        failing = [run for run in proven["runs"] if run["case"] != "healthy"]
+        healthy = [run for run in proven["runs"] if run["case"] == "healthy"]
+        rows.append(["runs built to fail: no alarm", len(failing), sum(r["verdict"] != "rang" for r in failing)])
+        rows.append(["healthy runs: false alarms", len(healthy), sum(run["verdict"] != "silent" for run in healthy)])
+    if soaked:
+        rows.append(["hours soaked: measures not flat", f"{soaked['seconds'] / 3600:.1f}", len(soaked["not_flat"])])
+    return table(["what", "tried", "failed"], rows) if rows else NOT_YET
+
+
+def page() -> str:
+    chaos, fuzz, proven, soaked = (read(name) for name in ("chaos", "fuzz", "guards", "soak"))
+    good = ("exact", "survived", "refused")
+    return "".join([
+        HEAD.format(summary=summary(chaos, fuzz, proven, soaked)), CHAOS,
+        counts(chaos, "kind of fault", good) if chaos else NOT_YET, "\n", FUZZ,
+        counts(fuzz, "parser", ("read", "refused")) if fuzz else NOT_YET, "\n", GUARDS,
+        guards(proven) if proven else NOT_YET, "\n", SOAK, soak(soaked) if soaked else NOT_YET,
+    ])  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(write_or_check(PAGE, page()))

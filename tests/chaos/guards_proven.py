@@ -1,0 +1,151 @@
+"""Do the guards ring? Runs that are built to fail and runs that are not, each a real training on the embedded task.
+
+    python tests/chaos/guards_proven.py --healthy 50 --workers 16 --out guards.json
+
+A failing run should ring, a healthy one should not. Beside the step of the first alarm stands the step at which success was
+lost for good: where the reward pays for something else that is soon, and the rest of the run is what an alarm saves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import re
+import shutil
+import sys
+import tempfile
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+for name, value in {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1",
+                    "TRL_EXPERIMENTAL_SILENCE": "1", "TOKENIZERS_PARALLELISM": "false"}.items():  # fmt: skip
+    os.environ.setdefault(name, value)
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "src")]
+
+from gear_child import gear
+from scenes import settings
+from tally import Tally
+
+FEW = ["train.eval_rows=1", "train.record_every=100000", "train.checkpoint_every=100000"]
+METHODS = ("gear", "grpo", "rlsd", "token", "checked_hints")
+WINDOW = 10
+"""Steps over which success is averaged."""
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    rings: tuple[str, ...]
+    """Guards one of which should ring; none: a healthy run."""
+    settings: tuple[str, ...] = ()
+    task: str = "workshop"
+    credit: str = "gear"
+
+
+UNBOUND = ("train.learning_rate=3e-3", "train.kl=0")
+FAILING = [
+    Case("collapse: ten times the rate, no KL", ("entropy", "length", "stuck"),
+         ("train.kl=0", "train.learning_rate=6e-3", "train.schedule=constant")),
+    Case("entropy collapse: one word pays", ("entropy",), (*UNBOUND, "train.temperature=1.5"), "guard_tasks:CopyIsGood"),
+    Case("length explosion: a reward for length", ("length",), UNBOUND, "guard_tasks:LongIsGood"),
+    Case("length vanishes: a reward for brevity", ("length",), UNBOUND, "guard_tasks:ShortIsGood"),
+    Case("the policy copies its hint", ("leak",), (*UNBOUND, "train.temperature=1.5"),
+         "guard_tasks:CopyIsGood"),
+    Case("all credit on one token", ("focus", "tokens"), ("credit.share=0.01",), credit="high_entropy"),
+    Case("zero variance: one reward for all", ("stuck",), task="guard_tasks:SameReward"),
+    Case("float residue: rewards differ by rounding", ("stuck",), task="guard_tasks:FloatResidue"),
+    Case("a teacher that went bad", ("trust",), task="guard_tasks:TurningHints"),
+    Case("wrong hints: a faulty answer key", ("trust",), ("task.hint_errors=1.0",)),
+    Case("wrong hints: another problem's", ("trust",), ("task.hint_form=other",)),
+]  # fmt: skip
+
+
+def played(case: Case, seed: int, steps: int, folder: Path, limit: float) -> dict[str, Any]:
+    """One training: at which step each guard rang first, and at which step success was lost for good."""
+    home = folder / re.sub(r"\W+", "-", f"{case.name}-{case.credit}-{seed}")
+    home.mkdir()
+    words = ["train", "--task", case.task, "--credit", case.credit, "--seed", str(seed), "--out", "run"]
+    ended = gear([*words, *settings(*FEW, f"train.steps={steps}", *case.settings)], home, limit)
+    metrics = home / "run" / "metrics.jsonl"
+    rows = [json.loads(line) for line in metrics.read_text().splitlines()] if metrics.exists() else []
+    rang = first_alarms(rows)
+    found = {
+        "case": case.name, "credit": case.credit, "seed": seed, "steps": len(rows), "rang": rang,
+        "lost_at": lost_at([row.get("success", 0.0) for row in rows]), "code": ended.code,
+        "last": {key: round(value, 4) for key, value in (rows[-1] if rows else {}).items() if key.startswith("guards/")},
+    }  # fmt: skip
+    if ended.code != 0:
+        found["said"] = ended.last_line
+    shutil.rmtree(home, ignore_errors=True)
+    return found
+
+
+def first_alarms(rows: list[dict[str, float]]) -> dict[str, int]:
+    """Guard → the step it rang at first, by the report's own reading of the log."""
+    from gear_rl.scoring.guards import ALARMS, FIRST_STEPS
+
+    found: dict[str, int] = {}
+    for guard, (_, rings) in ALARMS.items():
+        name = f"guards/{guard}"
+        first = [row[name] for row in rows[:FIRST_STEPS] if name in row]
+        start = sum(first) / len(first) if first else 0.0
+        steps = [row["step"] for row in rows[FIRST_STEPS:] if name in row and rings(row[name], start)]
+        if steps:
+            found[guard] = int(steps[0])
+    return found
+
+
+def lost_at(success: list[float]) -> int | None:
+    """The first step from which the mean of ten steps stays below half of the best one; None: it never does."""
+    means = [sum(success[i : i + WINDOW]) / WINDOW for i in range(len(success) - WINDOW + 1)]
+    above = [i for i, mean in enumerate(means) if mean >= max(means) / 2]
+    return above[-1] + WINDOW + 1 if means and max(means) > 0 and above[-1] + 1 < len(means) else None
+
+
+def verdict(case: Case, found: dict[str, Any]) -> str:
+    if found["code"] != 0:
+        return "did not end"
+    if not case.rings:
+        return "false alarm" if found["rang"] else "silent"
+    return "rang" if set(case.rings) & found["rang"].keys() else "missed"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--healthy", type=int, default=50, help="healthy runs, over methods and seeds in turns")
+    add("--seeds", type=int, default=3, help="runs of each way to fail")
+    add("--steps", type=int, default=150, help="of a failing run")
+    add("--healthy-steps", type=int, default=400, help="of a healthy run: to its usual end")
+    add("--workers", type=int, default=min(2, os.cpu_count() or 1))
+    add("--limit", type=float, default=3600.0, help="seconds a run may take")
+    add("--only", default="", help="cases whose name contains this")
+    add("--out", type=Path)
+    args = parser.parse_args()
+    import gear_rl.cli.train
+    import gear_rl.training.trainer  # noqa: F401  once, for all runs
+
+    jobs = [(case, seed, args.steps) for seed in range(args.seeds) for case in FAILING]
+    for i in range(args.healthy):
+        case = Case("healthy", (), credit=METHODS[i % len(METHODS)])
+        jobs.append((case, i // len(METHODS), args.healthy_steps))
+    jobs = [job for job in jobs if args.only in job[0].name]
+    tally, runs, folder = Tally("guards", ("rang", "silent")), [], Path(tempfile.mkdtemp(prefix="gear-guards-"))
+    with ProcessPoolExecutor(args.workers, multiprocessing.get_context("fork")) as pool:
+        futures = {pool.submit(played, *job, folder, args.limit): job[0] for job in jobs}
+        for future in as_completed(futures):
+            case, found = futures[future], future.result()
+            found["verdict"] = verdict(case, found)
+            tally.add(case.name, found["verdict"], found)
+            runs.append(found)
+            print(json.dumps(found, ensure_ascii=False), flush=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    return tally.finish(args.out, runs=runs)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
