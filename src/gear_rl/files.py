@@ -8,12 +8,15 @@ import json
 import math
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 from gear_rl.errors import GearError
+
+SECONDS_TO_END = 5.0
 
 
 @contextmanager
@@ -178,6 +181,33 @@ class Closing:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Inside, no other process works in `folder`: one that tries is told so after a few seconds, in which the processes of one
+    that was killed end. The lock ends with this process, however it ends. A file system without locks has none."""
+    try:
+        import fcntl
+    except ImportError:  # not on every platform
+        yield
+        return
+    handle, until = os.open(folder, os.O_RDONLY), time.monotonic() + SECONDS_TO_END
+    try:
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise GearError(f"another process works in {folder}. Wait for it to end, or end it first.") from None
+                time.sleep(0.1)
+                continue
+            except OSError:
+                pass
+            break
+        yield
+    finally:
+        os.close(handle)
 
 
 class LineFile(Closing):

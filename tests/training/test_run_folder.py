@@ -248,3 +248,21 @@ def test_a_run_folder_is_private_and_its_size_can_be_bounded(finished, tmp_path,
     (run / "evaluation.json").unlink()
     record = kept.read_bytes()
     assert resume(run) == 0 and kept.read_bytes() == record
+
+
+def test_two_processes_never_work_in_one_folder(run, capsys, monkeypatch):
+    monkeypatch.setattr("gear_rl.files.SECONDS_TO_END", 0.3)
+    hold = "import fcntl, os, sys; h = os.open(sys.argv[1], os.O_RDONLY); fcntl.flock(h, fcntl.LOCK_EX); "
+    hold += "print(1, flush=True); input()"
+    other = subprocess.Popen(
+        [sys.executable, "-c", hold, str(run)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert other.stdout is not None and other.stdout.readline() == "1\n"
+        before = contents(run)
+        assert main(["train", "--resume", str(run)]) == 2
+        assert "another process works in" in capsys.readouterr().err and contents(run) == before
+    finally:
+        other.kill()
+        other.wait()
+    assert main(["train", "--resume", str(run)]) == 0  # the lock ended with its process

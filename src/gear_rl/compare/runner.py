@@ -22,7 +22,7 @@ from statistics import median
 from gear_rl.compare.jobs import Job
 from gear_rl.compare.plan import Plan
 from gear_rl.errors import GearError
-from gear_rl.files import read_json, write_json
+from gear_rl.files import alone_in, read_json, write_json
 
 TOO_LATE = "not started: the time is up"
 MARGIN = 1.5
@@ -141,7 +141,7 @@ def run_all(
         return 0
     os.environ["OMP_NUM_THREADS"] = "1"  # inherited by the workers: one core each
     failed, waiting = [], 0
-    with _pool(min(workers, len(left))) as pool:
+    with alone_in(folder), _pool(min(workers, len(left))) as pool:
         for job, why in _results(pool, [(plan, job, runs, until, typical) for job in left], folder):
             if why == TOO_LATE:
                 waiting += 1

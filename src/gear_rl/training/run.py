@@ -15,7 +15,7 @@ import torch
 from gear_rl.engines.ranks import Alone, Ranks
 from gear_rl.engines.refusals import refuse_small_dataset
 from gear_rl.errors import GearError, shown, unknown_name
-from gear_rl.files import read_json, write_json
+from gear_rl.files import alone_in, read_json, write_json
 from gear_rl.methods import method
 from gear_rl.models import choose_device, is_out_of_memory, load_model, model_for
 from gear_rl.records.writer import RecordWriter
@@ -78,12 +78,17 @@ def run(
     config: TrainConfig, folder: RunFolder, task: Task, model_path: str, say: Progress, ranks: Ranks | None = None
 ) -> int:
     """Train, or resume training. `say` shows what happens. Returns the exit code."""
+    ranks = ranks or Alone()
+    with alone_in(folder.path) if ranks.index == 0 else nullcontext():
+        return _run(config, folder, task, model_path, say, ranks)
+
+
+def _run(config: TrainConfig, folder: RunFolder, task: Task, model_path: str, say: Progress, ranks: Ranks) -> int:
     from gear_rl.evaluation.evaluate import evaluate_model
     from gear_rl.sampling.sampler import Sampler
     from gear_rl.training.engines import ParallelTrainer, find_engine
 
     options = config.train
-    ranks = ranks or Alone()
     writes = ranks.index == 0
     device = choose_device(options.device)
     checkpoint = in_first(ranks, folder.checkpoint_to_resume)
