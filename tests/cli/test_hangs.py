@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
 from chat_server import message, serving
@@ -71,7 +72,9 @@ def test_one_ctrl_c_ends_an_evaluation_at_a_silent_server(tmp_path):
     with serving(lambda body: message("x")) as server:
         server.trouble = [600.0] * 100
         words = ["eval", "--rows", "4", "--endpoint", server.url, "--model", "m", "--out", str(tmp_path / "eval")]
-        process = subprocess.Popen([sys.executable, "-m", "gear_rl.cli.main", *words], stderr=subprocess.PIPE, text=True)
+        command = [sys.executable, "-m", "gear_rl.cli.main", *words]
+        heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # where the tests run in the background, it is ignored
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=heard)
         while len(server.requests) < 4 and process.poll() is None:
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)

@@ -12,6 +12,7 @@ WORDS = {
     "train": ["--settings"],
     "eval": ["--rows", "4", "--set", "task.steps=4"],
     "eval --check": ["--check", "workshop", "--rows", "4"],
+    "audition": ["--prompts", "12", "--group", "4", "--measured", "2", "--continuations", "8", "--credit", "token"],
     "localize": ["--rollouts", "48", "--set", "task.steps=4"],
     "tasks": [],
     "methods": ["gear"],

@@ -75,7 +75,7 @@ def readings(method: Method, setup: Setup) -> list[Reading]:
         found.append(Reading("hindsight", *_side(setup, 0, setup.completion // setup.turns + setup.reply), actions))
     if "span_distance" in needs:
         found.append(Reading("hidden states", *_side(setup)))
-    if "values" in needs:
+    if "values" in needs and method.cost.forwards:  # a critic; measured values are further rollouts, which are not counted
         found.append(Reading("critic", *_side(setup)))
     if needs & ANSWER:
         before = replace(setup, completion=setup.completion // setup.turns * (setup.turns - 1) or 1)  # the last turn
