@@ -18,7 +18,7 @@ train: $(READY)
 	$(BIN)/gear train $(ARGS)
 
 test: $(READY) lint docs browser
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # The report's tests drive a real browser. CI installs one; elsewhere they run if there is one, and say so if not.
 browser:

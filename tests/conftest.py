@@ -13,6 +13,16 @@ import torch
 
 torch.set_num_threads(1)
 
+LONG = (
+    "test_training", "test_run_folder", "test_processes", "test_compare", "test_evidence", "test_warm_start", "test_step_cost",
+    "test_endpoint", "test_harnesses", "test_plugin", "test_verl_shards", "test_blocks", "test_examples",
+)  # fmt: skip
+"""Files that take longest. They begin first, so that two processes (`make test`) end at about the same time."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: LONG.index(item.path.stem) if item.path.stem in LONG else len(LONG))
+
 
 @pytest.fixture(autouse=True)
 def no_process_group_is_left_behind():
