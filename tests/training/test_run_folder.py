@@ -182,7 +182,7 @@ def killed(at: str, *words: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("at", ["config.json", "run_files.json:2", "model", "evaluation.json:2"])
+@pytest.mark.parametrize("at", ["config.json", "evaluation.json:2"])
 def test_killed_at_a_rename_and_resumed_exactly(finished, tmp_path, capsys, at):
     run = tmp_path / "run"
     killed(at, "train", *SMALL, "--out", str(run))
