@@ -49,6 +49,7 @@ class Groups:
     verdicts: list[Verdict] = field(default_factory=list)
     seconds: float = 0.0
     """That sampling and judging took."""
+    _credit: dict[Any, Scored] = field(default_factory=dict)
 
     @property
     def rewards(self) -> list[float]:
@@ -86,7 +87,14 @@ class Groups:
         )
 
     def credit(self, method: Method) -> Scored:
-        """As `gear train` would assign it at its first step. Raises where the task or the model has not what it needs."""
+        """As `gear train` would assign it at its first step, computed once. Raises where the task or the model has not what
+        it needs."""
+        key = method.name, method.options
+        if key not in self._credit:
+            self._credit[key] = self._assign(method)
+        return self._credit[key]
+
+    def _assign(self, method: Method) -> Scored:
         sources = Sources(
             hint="hint",
             hint_template=self.task.hint_template,

@@ -14,7 +14,7 @@ EPILOG = """examples:
   gear audition --model runs/workshop-gear-0     the same with a trained model
   gear audition --set task.hint_errors=0.3       with hints that are wrong now and then
   gear audition --task my_tasks:MyTask --model PATH --prompts 64"""
-METHODS = "gear,token,rlsd,sdar,gigpo,mt_grpo,high_entropy,low_probability,oracle"
+SELECTION = "gear,token,rlsd,sdar,gigpo,mt_grpo,high_entropy,low_probability,oracle"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="folder, hub name or run folder; default: the task's own")
     add_task(parser)
     add_set(parser, "task.NAME")
-    parser.add_argument("--credit", metavar="A,B,…", default=METHODS, help="methods, or all (default: a selection)")
+    parser.add_argument("--credit", metavar="A,B,…", default=SELECTION, help=f"methods, or all (default: {SELECTION})")
     parser.add_argument("--prompts", type=COUNT, default=96, help="default 96")
     parser.add_argument("--group", type=COUNT, default=8, help="rollouts of each prompt (default 8)")
     parser.add_argument("--measured", type=COUNT, default=32, help="rollouts measured turn by turn (default 32)")
