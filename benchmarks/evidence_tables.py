@@ -29,6 +29,7 @@ class Budget:
     learning_rates: tuple[float, ...] = (3e-4, 6e-4)
     """Above 6e-4 runs of every method collapse now and then, so one tuning run chooses by luck (docs/experiments.md)."""
     train: tuple[tuple[str, Any], ...] = ()
+    tuning_steps: int = 0
 
     def plan(self, methods: list[str], task: dict | None = None, credit: dict | None = None, **train: Any) -> Plan:
         settings: dict[str, Any] = {"train": {**dict(self.train), **train}}
@@ -37,7 +38,7 @@ class Budget:
         tunes = len(self.learning_rates) > 1
         return Plan(
             methods, self.seeds, list(self.learning_rates), self.tuning_runs if tunes else 0, 1, list(self.worlds),
-            list(self.tuning_worlds) if tunes else [], settings,
+            list(self.tuning_worlds) if tunes else [], settings, self.tuning_steps,
         )  # fmt: skip
 
 
@@ -64,10 +65,15 @@ def directions(b: Budget) -> Columns:
 
 
 def hint_forms(b: Budget) -> Columns:
-    """What the hint says, and how often it is wrong. A sibling that won is a hint of the group's own."""
-    few = replace(b, seeds=min(b.seeds, 3), worlds=b.worlds[:2])
-    columns = {name: few.plan(["grpo", *READERS, "oracle"], task=dict(options)) for name, options in HINTS.items()}
-    return columns | {"sibling": few.plan(["grpo", *(f"{name}+sibling_hint" for name in READERS), "oracle"])}
+    """What the hint says, and how often it is wrong; a sibling that won is a hint of the group's own. 400 steps, the default of
+    `gear train`. Every method's strength is tuned for each column by itself, in runs of 200 steps at 6e-4 (GRPO: four rates)."""
+    few = replace(
+        b, seeds=min(b.seeds, 2), worlds=b.worlds[:2], tuning_runs=4, tuning_steps=200, learning_rates=(5e-4, 7.2e-4),
+        train=(*b.train, ("steps", 400)),
+    )  # fmt: skip
+    columns = {name: few.plan(list(READERS), task=dict(options)) for name, options in HINTS.items()}
+    sibling = few.plan([f"{name}+sibling_hint" for name in READERS])
+    return columns | {"sibling": sibling, "no_hint": few.plan(["grpo", "oracle"])}
 
 
 def controls(b: Budget) -> Columns:
@@ -127,4 +133,4 @@ def smoke(table: str, budget: Budget) -> Columns:
         iter(TABLES[table](replace(budget, seeds=2, worlds=(1,), tuning_worlds=(4,), tuning_runs=4)).items())
     )
     settings = {**plan.settings, "train": dict(short), "task": {**plan.settings.get("task", {}), "steps": 4}}
-    return {first: replace(plan, methods=plan.methods[:4], settings=settings)}
+    return {first: replace(plan, methods=plan.methods[:4], settings=settings, tuning_steps=0)}

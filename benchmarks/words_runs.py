@@ -32,7 +32,7 @@ ARMS: dict[str, tuple[str, dict[str, Any]]] = {
     "random_segments": ("random_segments", {}),
     "fixed_segments": ("fixed_segments", {}),
     "turn_segments": ("turn_segments", {}),
-    "rlsd": ("rlsd", {}),
+    "rlsd": ("rlsd", {"mix": 1.0, "clip": 1.0}),
     "opsd": ("opsd", {"beta": 0.5, "entry_clip": 0.0, "coefficient": 10.0}),
     "checked_hints": ("checked_hints", {}),
     "oracle": ("oracle", {}),

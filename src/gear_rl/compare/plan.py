@@ -40,6 +40,8 @@ class Plan:
     tuning_worlds: list[int] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)
     """Task, model and train options common to all runs, as in a config file; `credit` holds options by method."""
+    tuning_steps: int = 0
+    """Of each tuning run; 0: as many as the reported runs."""
 
     def __post_init__(self) -> None:
         if len(self.methods) < 2 or len(set(self.methods)) < len(self.methods):
@@ -105,6 +107,8 @@ class Plan:
     def config(self, job: Job) -> TrainConfig:
         settings = {name: value for name, value in self.settings.items() if name not in ("credit", "task")}
         train = {"record_every": 10**9, **settings.get("train", {}), "learning_rate": job.setting.learning_rate}
+        if self.tuning_steps and job.seed >= FIRST_TUNING_SEED:
+            train["steps"] = self.tuning_steps
         credit = {
             "name": job.method,
             **self.settings.get("credit", {}).get(job.method, {}),

@@ -36,7 +36,7 @@ class CheckedHints(Gear):
     paper = None
     standing = "ours"
     schedule = Schedule(teacher="base")
-    strength = grid(coefficient=(1.0, 3.0, 10.0, 30.0))
+    strength = grid(coefficient=(10.0, 30.0), full_trust=(0.05, 0.08))
     mass = "kept in the policy gradient; a loss is added"
 
     class Options(Gear.Options):
