@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -60,6 +61,19 @@ def test_without_divergence_the_largest_gap_marks_the_token():
     again = Rollouts(rollouts.action_mask, rollouts.rewards, rollouts.group_ids, rollouts.turn_ids, signals=without)
     assert torch.equal(trust_of(again).evidence, trust_of(rollouts).evidence)
     assert trust_of(Rollouts(rollouts.action_mask, rollouts.rewards, rollouts.group_ids)) is None
+
+
+def test_a_turn_that_states_the_outcome_is_no_evidence():
+    """As with the answer alone for a hint: the last turn states the answer, which was settled before; its g is the outcome."""
+    rollouts = sampled_rollouts(0.5)
+    last = slice((TURNS - 1) * LENGTH, None)
+    gap = torch.where(rollouts.rewards > 0, 0.0, -8.0)[:, None]
+    signals = {name: value.clone() for name, value in rollouts.signals.items()}
+    signals["student_logprob"][:, last] = -1e-4
+    signals["teacher_logprob"][:, last] = signals["student_logprob"][:, last] + gap
+    again = trust_of(replace(rollouts, signals=signals))
+    assert (again.evidence[:, -1] == 0).all() and not again.tried[:, -1].any()
+    assert abs(again.mean) < 0.1 and torch.equal(again.evidence[:, :-1], trust_of(rollouts).evidence[:, :-1])
 
 
 def test_memory_begins_in_favour_of_hints_and_learns_better():

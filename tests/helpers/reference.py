@@ -206,21 +206,24 @@ def gear_weights(
 
 def turn_weights(batch: list[Rollout], o: dict) -> list[list[float]]:
     """(C1) of checked_hints, with (T1)–(T3) over this batch and the prior: for each rollout, one number per action token."""
-    follow = []  # for each rollout: turn number → g
+    follow = []  # for each rollout: turn number → g and −log p(y)
     for r in batch:
-        peaks: dict[int, tuple[float, float]] = {}
+        peaks: dict[int, tuple[float, float, float]] = {}
         turn = turns_of_actions(r)
         p, q, D = (r.at_actions(name) for name in ("student_logprob", "teacher_logprob", "reverse_kl"))
         for t in range(len(turn)):
             k = sorted(set(turn)).index(turn[t])
             if k not in peaks or D[t] > peaks[k][0]:
-                peaks[k] = D[t], clip(q[t] - p[t], -2.0, 2.0)  # (T1)
-        follow.append({k: g for k, (_, g) in peaks.items()})
+                peaks[k] = D[t], clip(q[t] - p[t], -2.0, 2.0), -p[t]  # (T1)
+        follow.append({k: (g, surprise) for k, (_, g, surprise) in peaks.items()})
     evidence, tried = {}, set()  # by group and turn
     for group in {r.group for r in batch}:
         for k in range(max(len(f) for f in follow)):
-            pairs = [(f[k], r.reward) for f, r in zip(follow, batch, strict=True)
+            found = [(*f[k], r.reward) for f, r in zip(follow, batch, strict=True)
                      if r.group == group and r.counts and k in f]  # fmt: skip
+            if math.fsum(surprise for _, surprise, _ in found) <= 0.02 * len(found):
+                continue  # no choice
+            pairs = [(g, reward) for g, _, reward in found]
             if any(g > 0 for g, _ in pairs):
                 tried.add((group, k))
             correlation = pearson(pairs)

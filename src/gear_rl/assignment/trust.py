@@ -2,7 +2,11 @@
 
     (T1) follow    g_{i,k} = clip(log q(y) − log p(y), ±2) at the token of turn k where D = KL(p ‖ q) is largest
     (T2) evidence  e_{G,k} = Pearson correlation of g_{i,k} and r_i over the rollouts i of group G that have a turn k
-    (T3) trust     T = mean of e over all groups and turns where both vary, over the batches so far
+    (T3) trust     T = mean of e over all groups and turns where both vary and there was a choice, over the batches so far
+
+There was a choice where the mean of −log p(y) at those tokens, an estimate of the student's entropy, is above 0.02 nats. A
+token that was certain says nothing about following, however well it goes with the outcome: with the answer alone as the hint,
+the turn that states the answer has e = 1.
 
 All three are ours. Right hints have T above 0, hints that have nothing to do with the problem 0. An answer key that is wrong
 about some facts lies between, with evidence below 0 at the turns it is wrong about. How large T can be depends on the task: a
@@ -25,6 +29,8 @@ from gear_rl.assignment.turns import Turns
 
 CLIP = 2.0
 """Of (T1), in nats."""
+LEAST_ENTROPY = 0.02
+"""In nats, of (T3). Measured at turns that state the outcome: below 0.001; at decisions 0.6 to 0.9."""
 _LEAST_SPREAD = 1e-4  # less is rounding, which must not be correlated
 
 
@@ -35,7 +41,7 @@ class Trust:
     evidence: Tensor
     """(B, K) e of each turn's group; 0 where it is not defined."""
     tried: Tensor
-    """(B, K) bool. Somebody in the group followed the hinted self at this turn: g > 0."""
+    """(B, K) bool. There was a choice at this turn, and somebody in the group followed the hinted self: g > 0."""
     mean: float
     """Of e over the turns of all groups that have it, each counted once; 0 without any."""
     count: int
@@ -48,10 +54,12 @@ def trust_of(rollouts: Rollouts) -> Trust | None:
     if not {"student_logprob", "teacher_logprob"} <= signals.keys():
         return None
     pack, actions = rollouts.actions.pack, rollouts.actions
-    gap = pack(signals["teacher_logprob"].to(rollouts.dtype) - signals["student_logprob"].to(rollouts.dtype))
+    student = signals["student_logprob"].to(rollouts.dtype)
+    gap = pack(signals["teacher_logprob"].to(rollouts.dtype) - student)
     height = pack(signals["reverse_kl"].to(rollouts.dtype)) if "reverse_kl" in signals else gap.abs()
     turns = Turns(actions)
-    follow = _at_peaks(height, gap.clamp(-CLIP, CLIP), turns, actions.valid)  # (B, K)
+    at_peaks = _peaks(height, turns, actions.valid)
+    follow, surprise = (v.gather(1, at_peaks).masked_fill(~turns.taken, 0) for v in (gap.clamp(-CLIP, CLIP), -pack(student)))
 
     taken = turns.taken & rollouts.counted[:, None]  # (B, K)
     _, group = rollouts.group_ids.unique(return_inverse=True)
@@ -66,9 +74,10 @@ def trust_of(rollouts: Rollouts) -> Trust | None:
     n = total(torch.ones_like(x)).clamp(min=1)
     x, y = x - (total(x) / n)[cell], y - (total(y) / n)[cell]
     spread_x, spread_y = ((total(v.square()) / n).sqrt() for v in (x, y))
-    varies = (spread_x > _LEAST_SPREAD) & (spread_y > _LEAST_SPREAD)  # (cells,)
+    choice = total(surprise[taken].to(x.dtype)) / n > LEAST_ENTROPY  # (cells,)
+    varies = (spread_x > _LEAST_SPREAD) & (spread_y > _LEAST_SPREAD) & choice
     found = torch.where(varies, total(x * y) / n / (spread_x * spread_y).clamp(min=_LEAST_SPREAD**2), 0.0)
-    followed = total((follow[taken] > 0).to(x.dtype)) > 0
+    followed = choice & (total((follow[taken] > 0).to(x.dtype)) > 0)
     count = int(varies.sum())
     return Trust(
         evidence=torch.zeros_like(follow).masked_scatter_(taken, found[cell].to(follow.dtype)),
@@ -116,12 +125,12 @@ class TrustMemory:
         return self.SPREAD / max(self.weight, 1.0) ** 0.5
 
 
-def _at_peaks(height: Tensor, values: Tensor, turns: Turns, valid: Tensor) -> Tensor:
-    """`values` at the first token of each turn where `height` is largest, both (B, L) → (B, K); 0 without such a turn."""
+def _peaks(height: Tensor, turns: Turns, valid: Tensor) -> Tensor:
+    """(B, L) heights → (B, K) the first token of each turn where they are largest; any token without such a turn."""
     shape, last = turns.taken.shape, height.shape[1]
     lowest = height.new_full(shape, -torch.inf)
     top = lowest.scatter_reduce_(1, turns.index, height.masked_fill(~valid, -torch.inf), "amax")
     is_top = valid & (height == top.gather(1, turns.index))
     places = torch.arange(last, device=height.device).expand_as(height).masked_fill(~is_top, last)
     first = torch.full_like(turns.taken, last, dtype=torch.long).scatter_reduce_(1, turns.index, places, "amin")
-    return values.gather(1, first.clamp(max=last - 1)).masked_fill(~turns.taken, 0)
+    return first.clamp(max=last - 1)
