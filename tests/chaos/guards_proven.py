@@ -46,11 +46,16 @@ class Case:
     credit: str = "gear"
 
 
+FAST = ("train.learning_rate=2e-3", "train.schedule=constant")
 UNBOUND = ("train.learning_rate=3e-3", "train.kl=0")
 FAILING = [
+    Case("collapse: three times the rate", ("drift",), FAST),
+    Case("collapse: three times the rate, grpo", ("drift",), FAST, credit="grpo"),
     Case("collapse: ten times the rate, no KL", ("entropy", "length", "stuck"),
          ("train.kl=0", "train.learning_rate=6e-3", "train.schedule=constant")),
     Case("entropy collapse: one word pays", ("entropy",), (*UNBOUND, "train.temperature=1.5"), "guard_tasks:CopyIsGood"),
+    Case("entropy collapse: one word pays, grpo", ("entropy",), (*UNBOUND, "train.temperature=1.5"),
+         "guard_tasks:CopyIsGood", "grpo"),
     Case("length explosion: a reward for length", ("length",), UNBOUND, "guard_tasks:LongIsGood"),
     Case("length vanishes: a reward for brevity", ("length",), UNBOUND, "guard_tasks:ShortIsGood"),
     Case("the policy copies its hint", ("leak",), (*UNBOUND, "train.temperature=1.5"),
@@ -86,17 +91,9 @@ def played(case: Case, seed: int, steps: int, folder: Path, limit: float) -> dic
 
 def first_alarms(rows: list[dict[str, float]]) -> dict[str, int]:
     """Guard → the step it rang at first, by the report's own reading of the log."""
-    from gear_rl.scoring.guards import ALARMS, FIRST_STEPS
+    from gear_rl.report.curves import alarms
 
-    found: dict[str, int] = {}
-    for guard, (_, rings) in ALARMS.items():
-        name = f"guards/{guard}"
-        first = [row[name] for row in rows[:FIRST_STEPS] if name in row]
-        start = sum(first) / len(first) if first else 0.0
-        steps = [row["step"] for row in rows[FIRST_STEPS:] if name in row and rings(row[name], start)]
-        if steps:
-            found[guard] = int(steps[0])
-    return found
+    return {kind["guard"]: kind["steps"][0] for kind in alarms(rows)["kinds"]}
 
 
 def lost_at(success: list[float]) -> int | None:

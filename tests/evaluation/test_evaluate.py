@@ -37,8 +37,8 @@ class Stopping:
     def __init__(self, player, after):
         self.player, self.after = player, after
 
-    def play(self, task, jobs):
-        for i, sample in enumerate(self.player.play(task, jobs)):
+    def play(self, task, jobs, done):
+        for i, sample in enumerate(self.player.play(task, jobs, done)):
             if i == self.after:
                 raise KeyboardInterrupt
             yield sample
@@ -67,6 +67,26 @@ def test_interrupted_and_resumed_gives_the_same_samples(tmp_path, workshop, mode
     assert resumed["speed"]["samples"] == 72 - 17
     for line in (tmp_path / "parts" / "samples.jsonl").read_text().splitlines():
         json.loads(line)
+
+
+def test_a_resumed_evaluation_plays_the_batches_of_an_undisturbed_one(
+    tmp_path, workshop, model_and_tokenizer, jobs, monkeypatch
+):
+    """A batch of another shape rounds differently, and would change samples of models with less certain tokens."""
+    from gear_rl.sampling import players
+
+    batches, real = [], players.play
+    monkeypatch.setattr(players, "play", lambda *a, **k: (batches.append([row["id"] for row in a[3]]), real(*a, **k))[1])
+    player, parts = LocalPlayer(*model_and_tokenizer, {}, 400), ResultFolder(tmp_path / "parts", {})
+    evaluate(player, workshop, jobs, ResultFolder(tmp_path / "whole", {}))
+    undisturbed, batches[:] = list(batches), []
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(Stopping(player, 17), workshop, jobs, parts)
+    played, batches[:] = len(batches), []
+    summary = evaluate(player, workshop, jobs, parts)
+    assert 1 < played < len(undisturbed) and 17 % len(undisturbed[0])
+    assert batches == undisturbed[played - 1 :], "the one that was saved in part is played whole"
+    assert len(parts.samples) == 72 and summary["speed"]["samples"] == 72 - 17
 
 
 def test_sampling_follows_the_model(workshop, model_and_tokenizer):

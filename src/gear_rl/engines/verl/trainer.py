@@ -120,6 +120,12 @@ class CreditTrainer(PPOTrainerSync):
         metrics.update(scored.metrics)
         return batch
 
+    def _update_actor(self, batch: Any, metrics: dict) -> Any:
+        batch = super()._update_actor(batch, metrics)
+        # The entropy is read with the old log-probabilities, so the guards have it already.
+        self.credit_step.guards.after_loss(None, metrics.get("actor/kl_loss"))
+        return batch
+
     def _refuse_long_sessions(self) -> None:
         method = self.method
         compares = any(map(compares_group, method.needs)) or method.fewest_channels or method.hint in SIBLINGS
