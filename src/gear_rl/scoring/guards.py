@@ -123,7 +123,7 @@ class Guards:
         """What the engine's loss knows of the policy, in nats per token; None: not computed. The next step's guards use it."""
         self.entropy = entropy if entropy is not None and math.isfinite(entropy) else None
         if kl is not None and math.isfinite(kl):
-            self.kls = [*self.kls, kl][-DRIFT_STEPS:]
+            self.kls = [*self.kls, float(kl)][-DRIFT_STEPS:]
 
     def after_rewards(self, contrast: bool, reward: float) -> dict[str, float]:
         """`stuck`, and `drift` where the KL is known. contrast: whether a group had rewards to compare. reward: their mean."""

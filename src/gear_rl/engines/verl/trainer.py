@@ -1,7 +1,8 @@
 """`trainer.v1.trainer_mode=gear`: verl's synchronous trainer with a credit method between group advantages and loss.
 
-Three of its methods are extended: the replay buffer stays the synchronous one; the teacher's prompts go to the workers with
-the batch whose old log-probabilities they compute; token advantages replace verl's own. Everything else stays verl's.
+Four of its methods are extended: the replay buffer stays the synchronous one; the teacher's prompts go to the workers with
+the batch whose old log-probabilities they compute; token advantages replace verl's own; the guards see the KL that the update
+computed. Everything else stays verl's.
 """
 
 from __future__ import annotations
