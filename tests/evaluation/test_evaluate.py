@@ -49,7 +49,7 @@ def kept(folder):
 
 
 def test_interrupted_and_resumed_gives_the_same_samples(tmp_path, workshop, model_and_tokenizer, jobs):
-    """Batches differ, a line is torn, and still every sample is what it would have been."""
+    """Batches differ, a line is torn, and still every sample of this small model is what it would have been."""
     whole = ResultFolder(tmp_path / "whole", {"a": 1})
     summary = evaluate(LocalPlayer(*model_and_tokenizer, {}, 2**17), workshop, jobs, whole)
     assert summary["sampled"]["samples"] == 48 and summary["greedy"]["n"] == 24 and summary["speed"]["tokens"] > 0
@@ -135,7 +135,7 @@ def test_one_rollout_that_does_not_fit_is_an_error(workshop, model_and_tokenizer
 
 
 def test_a_model_in_memory_is_scored_as_gear_eval_does(workshop, model_and_tokenizer, jobs, tmp_path, monkeypatch):
-    """Training's evaluation: the same samples and scores, in any batch; the model's mode and torch's state are kept."""
+    """Training's evaluation: for this small model the same in other batches; the model's mode and torch's state are kept."""
     model, tokenizer = model_and_tokenizer
     rows = workshop.rows("test", 24)
     model.train()
