@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -86,8 +87,9 @@ def read(name: str) -> dict[str, Any] | None:
     return json.loads(path.read_text()) if path.exists() else None
 
 
-def table(head: list[str], rows: list[list[Any]]) -> str:
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *[[str(cell) for cell in row] for row in rows]]
+def table(head: list[str], rows: list[list[Any]], others: str = "---:") -> str:
+    """others: how the columns after the first are aligned."""
+    lines = [head, ["---", *[others] * (len(head) - 1)], *[[str(cell) for cell in row] for row in rows]]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
@@ -103,18 +105,21 @@ def counts(report: dict[str, Any], what: str, first: tuple[str, ...]) -> str:
 def ran(report: dict[str, Any]) -> str:
     """The line below a table: how and where it was measured."""
     commit = f", commit {report['commit']}" if report.get("commit") else ""
-    machine = f"{report['cores']} cores, {report['system']}, Python {report['python']}"
-    return f"\n`{report['command']}`: {report['seconds']:,.0f} s on {report['date']}{commit}; {machine}.\n"
+    date = f" on {report['date']}" if report.get("date") else ""
+    machine = ", ".join([f"{report['cores']} cores", *[report[key] for key in ("system",) if key in report]])
+    command = re.sub(r" --(out|svg) \S+", "", report["command"])  # where somebody's files lay
+    return f"\n`{command}`: {report['seconds']:,.0f} s{date}{commit}; {machine}, Python {report['python']}.\n"
 
 
 def failures(report: dict[str, Any]) -> str:
     """What failed, by kind and result, with one example each."""
     first: dict[tuple[str, str], str] = {}
     for found in report["failures"]:
-        more = {key: value for key, value in found.items() if key not in ("kind", "result", "rang", "last", "verdict")}
+        known = ("kind", "result", "case", "rang", "last", "verdict")
+        more = {key: value for key, value in found.items() if key not in known and value is not None}
         first.setdefault((found["kind"], found["result"]), json.dumps(more, ensure_ascii=False)[:200].replace("|", "\\|"))
     rows = [[kind, result, f"`{example}`"] for (kind, result), example in first.items()]
-    return "\n" + table(["failed", "how", "an example"], rows) if rows else ""
+    return "\n" + table(["failed", "how", "an example"], rows, "---") if rows else ""
 
 
 def guards(report: dict[str, Any]) -> str:
@@ -125,11 +130,14 @@ def guards(report: dict[str, Any]) -> str:
         good = sum(run["verdict"] in ("rang", "silent") for run in runs)
         lost = [run["lost_at"] for run in runs if run["lost_at"] is not None]
         names = sorted({name for run in runs for name in run["rang"]})
-        span = f"{min(rang)}–{max(rang)}" if rang else "–"
-        gone = f"{min(lost)}–{max(lost)} ({len(lost)} of {len(runs)})" if lost else "never"
-        rows.append([case, runs[0]["steps"], len(runs), good, ", ".join(names) or "–", span, gone])
+        gone = f"{span(lost)} ({len(lost)} of {len(runs)})" if lost else "never"
+        rows.append([case, runs[0]["steps"], len(runs), good, ", ".join(names) or "–", span(rang), gone])
     head = ["run", "steps", "runs", "as they should", "guards that rang", "first at step", "success lost at step"]
     return table(head, rows) + ran(report) + failures(report)
+
+
+def span(steps: list[int]) -> str:
+    return "–".join(str(step) for step in dict.fromkeys([min(steps), max(steps)])) if steps else "–"
 
 
 def soak(report: dict[str, Any]) -> str:

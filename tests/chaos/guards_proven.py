@@ -108,8 +108,10 @@ def lost_at(success: list[float]) -> int | None:
 def verdict(case: Case, found: dict[str, Any]) -> str:
     if found["code"] != 0:
         return "did not end"
-    if not case.rings:
+    if not case.rings and found["lost_at"] is None:
         return "false alarm" if found["rang"] else "silent"
+    if not case.rings:  # it was to be healthy, and failed all the same
+        return "rang" if found["rang"] else "missed"
     return "rang" if set(case.rings) & found["rang"].keys() else "missed"
 
 
