@@ -18,7 +18,6 @@ import os
 import shutil
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,7 +55,7 @@ def measures(began: float) -> dict[str, float]:
         "memory_mb": resident_mb(),
         "worker_memory_mb": sum(pages) * os.sysconf("SC_PAGE_SIZE") / 1e6,
         "open_files": float(len(os.listdir("/proc/self/fd"))),
-        "threads": float(threading.active_count()),
+        "threads": float(len(os.listdir("/proc/self/task"))),
         "processes": float(len(children)),
     }
 
