@@ -36,8 +36,9 @@ memory that runs out in sampling, scoring and the loss.
 After each fault the command is run again as its message says. **exact**: model, metrics, record and evaluation are those of
 an undisturbed run, byte for byte but for times, and no scratch file is left. **refused**: exit code 2 and one line, and
 nothing that was there before is lost. **survived**: ended well where another batch size or another environment's words
-make other numbers. Everything else is a failure: a **traceback**; a **hang**, no end within its limit; an **orphan**, a process left
-behind; **lost**, a file of before is gone or changed; **different**, a result that is not the undisturbed one; another **exit code**.
+make other numbers. Everything else is a failure: a **traceback**; a **hang**, no end within its limit; an **orphan**, a
+process left behind; **lost**, a file of before is gone or changed; **different**, a result that is not the undisturbed one;
+another **exit code**.
 
 ```bash title="Not run in the tests: the long form takes an hour on one core"
 make chaos ARGS='--workers 16 --out benchmarks/results/chaos.json'
@@ -48,9 +49,9 @@ FUZZ = """\
 ## Bad inputs
 `make fuzz` changes good examples of everything that comes from outside (bytes, JSON values, words that hurt), and changes
 what reached new lines of code further (Python 3.12). Only the documented error may come out; what a model says must not
-even raise that. **read** and **refused** (the documented error) are right. Failures are a **traceback**, a **hang** (more than a
-second of computing), **memory** (more than 200 MB) and **ends the run** (a model's words raise). Inputs that once failed are kept in
-[`tests/chaos/corpus.jsonl`](../tests/chaos/corpus.jsonl) and run in CI.
+even raise that. **read** and **refused** (the documented error) are right. Failures are a **traceback**, a **hang** (more
+than a second of computing), **memory** (more than 200 MB) and **ends the run** (a model's words raise). Inputs that once
+failed are kept in [`tests/chaos/corpus.jsonl`](../tests/chaos/corpus.jsonl) and run in CI.
 
 ```bash title="Not run in the tests: the long form takes minutes on 16 cores"
 make fuzz ARGS='--inputs 2000000 --workers 16 --out benchmarks/results/fuzz.json'
@@ -59,8 +60,8 @@ make fuzz ARGS='--inputs 2000000 --workers 16 --out benchmarks/results/fuzz.json
 """
 GUARDS = """\
 ## Guards
-Runs built to fail, and healthy ones to their usual end: does a [guard](metrics.md#guards) ring? Success is lost at the step from
-which its mean over ten steps stays below half of the best. Where the reward pays for something else, success is lost within
+Runs built to fail, and healthy ones to their usual end: does a [guard](metrics.md#guards) ring? Success is lost at the step
+from which its mean over ten steps stays below half of the best. Where the reward pays for something else, success is lost within
 the first steps, and what an alarm saves is the rest of the run. **missed**: none of the guards that should ring did. **false
 alarm**: any guard rang in a healthy run. Healthy runs go through five methods and five settings.
 

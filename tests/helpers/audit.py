@@ -1,7 +1,7 @@
 """`make audit`: the licence of every package in constraints.txt, from its installed metadata, and known vulnerabilities where
 pip-audit is installed and can reach its database. Exit code 1: a licence that is unknown or not allowed, or a vulnerability.
 
-pip-audit itself reports "no known vulnerabilities" when it reaches no database. Here packages that were not checked are counted.
+pip-audit itself reports "no known vulnerabilities" when it reaches no database. Here, what was not checked is counted.
 """
 
 from __future__ import annotations
