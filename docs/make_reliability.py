@@ -61,9 +61,9 @@ make fuzz ARGS='--inputs 2000000 --workers 16 --out benchmarks/results/fuzz.json
 GUARDS = """\
 ## Guards
 Runs built to fail, and healthy ones to their usual end: does a [guard](metrics.md#guards) ring? Success is lost at the step
-from which its mean over ten steps stays below half of the best. Where the reward pays for something else, success is lost within
-the first steps, and what an alarm saves is the rest of the run. **missed**: none of the guards that should ring did. **false
-alarm**: any guard rang in a healthy run. Healthy runs go through five methods and five settings.
+from which its mean over ten steps stays below half of the best. Where the reward pays for something else, success is lost
+within the first steps, and what an alarm saves is the rest of the run. **missed**: none of the guards that should ring did.
+**false alarm**: any guard rang in a healthy run. Healthy runs go through five methods and five settings.
 
 ```bash title="Not run in the tests: an hour of training on 16 cores"
 make guards ARGS='--healthy 50 --workers 16 --out benchmarks/results/guards.json'

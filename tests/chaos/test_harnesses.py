@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import fuzz
 import pytest
@@ -18,6 +19,7 @@ from mutation import mutated
 from parsers import Target
 from scenes import SCENES, Stage
 from soak import TOLERANCE, risen
+from soak_picture import PANELS, picture
 
 HERE = Path(__file__).parent
 KEPT = [json.loads(line) for line in (HERE / "corpus.jsonl").read_text().splitlines()]
@@ -139,3 +141,10 @@ def test_alarms_and_losses_are_found_in_metrics():
 def test_a_rise_is_seen():
     rows = [{"seconds": 10.0 * i, "memory_mb": 100.0 + i, "threads": 3.0} for i in range(40)]
     assert risen(rows, "memory_mb") > TOLERANCE["memory_mb"] and risen(rows, "threads") == 0
+
+
+def test_the_picture_of_a_soak_has_a_line_for_each_measure():
+    rows = [{"seconds": 10.0 * i, **dict.fromkeys(PANELS, float(i))} for i in range(1, 5)]
+    shown = ElementTree.fromstring(picture({"rows": rows, "risen": dict.fromkeys(PANELS, 0.5)}))
+    lines = shown.findall(".//{*}polyline")
+    assert len(lines) == len(PANELS) and all(line.get("points").count(",") == len(rows) for line in lines)
