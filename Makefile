@@ -31,7 +31,7 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo --no-cache
 
-# Licences of the pinned packages; their known vulnerabilities too, where pip-audit is installed.
+# Licences of the pinned packages; their known vulnerabilities too, where pip-audit is installed and reaches its database.
 audit: $(READY)
 	$(BIN)/python tests/helpers/audit.py
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,15 @@ from generated import write_or_check
 
 PAGE = Path(__file__).parent / "reliability.md"
 RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
+PICTURE = Path(__file__).parent / "images" / "soak.svg"
 NOT_YET = "Not measured yet on this version.\n"
 HEAD = """\
 <!-- Written by docs/make_reliability.py from benchmarks/results. Do not edit by hand. -->
 # Reliability
 
 What was done to break it, and what came of it. Every table is the report of a harness in
-[`tests/chaos`](../tests/chaos/chaos.py) that you can run; a short form of the first two runs in CI.
+[`tests/chaos`](../tests/chaos/chaos.py) that you can run; a short form of the first two runs in CI. Below each table stand its
+command, the date, the commit and the machine.
 
 {summary}
 """
@@ -33,7 +36,9 @@ memory that runs out in sampling, scoring and the loss.
 After each fault the command is run again as its message says. **exact**: model, metrics, record and evaluation are those of
 an undisturbed run, byte for byte but for times, and no scratch file is left. **refused**: exit code 2 and one line, and
 nothing that was there before is lost. **survived**: ended well where another batch size or another environment's words
-make other numbers. Everything else is a failure: a traceback, a hang, an orphan process, a different result.
+make other numbers. Everything else is a failure: a **traceback**; a **hang**, no end within its limit; an **orphan**, a
+process left behind; **lost**, a file of before is gone or changed; **different**, a result that is not the undisturbed one;
+another **exit code**.
 
 ```bash title="Not run in the tests: the long form takes an hour on one core"
 make chaos ARGS='--workers 16 --out benchmarks/results/chaos.json'
@@ -44,8 +49,9 @@ FUZZ = """\
 ## Bad inputs
 `make fuzz` changes good examples of everything that comes from outside (bytes, JSON values, words that hurt), and changes
 what reached new lines of code further (Python 3.12). Only the documented error may come out; what a model says must not
-even raise that. More than a second of computing or 200 MB for one input is a failure. Inputs that once failed are kept in
-[`tests/chaos/corpus.jsonl`](../tests/chaos/corpus.jsonl) and run in CI.
+even raise that. **read** and **refused** (the documented error) are right. Failures are a **traceback**, a **hang** (more
+than a second of computing), **memory** (more than 200 MB) and **ends the run** (a model's words raise). Inputs that once
+failed are kept in [`tests/chaos/corpus.jsonl`](../tests/chaos/corpus.jsonl) and run in CI.
 
 ```bash title="Not run in the tests: the long form takes minutes on 16 cores"
 make fuzz ARGS='--inputs 2000000 --workers 16 --out benchmarks/results/fuzz.json'
@@ -54,9 +60,10 @@ make fuzz ARGS='--inputs 2000000 --workers 16 --out benchmarks/results/fuzz.json
 """
 GUARDS = """\
 ## Guards
-Runs built to fail, and healthy ones to their usual end: does a [guard](metrics.md#guards) ring? Success is lost where its mean
-over ten steps stays below half of the best. Where the reward pays for something else that is soon, and what an alarm saves is
-the rest of the run.
+Runs built to fail, and healthy ones to their usual end: does a [guard](metrics.md#guards) ring? Success is lost at the step
+from which its mean over ten steps stays below half of the best. Where the reward pays for something else, success is lost
+within the first steps, and what an alarm saves is the rest of the run. **missed**: none of the guards that should ring did.
+**false alarm**: any guard rang in a healthy run. Healthy runs go through five methods and five settings.
 
 ```bash title="Not run in the tests: an hour of training on 16 cores"
 make guards ARGS='--healthy 50 --workers 16 --out benchmarks/results/guards.json'
@@ -66,10 +73,11 @@ make guards ARGS='--healthy 50 --workers 16 --out benchmarks/results/guards.json
 SOAK = """\
 ## Soak
 Trainings and judged answers in one process, one after the other. Flat: a straight line through the second half rises by less
-than the tolerance.
+than the tolerance. "growth in run" is what memory grows by from a quarter of a training to its end, the median over all.
+The record of a run and its checkpoints are bounded by `train.record_megabytes` and `train.keep_checkpoints`.
 
 ```bash title="Not run in the tests: takes an hour"
-make soak ARGS='--seconds 3600 --answers 10000 --out benchmarks/results/soak.json'
+make soak ARGS='--seconds 3600 --answers 10000 --out benchmarks/results/soak.json --svg docs/images/soak.svg'
 ```
 
 """
@@ -80,8 +88,9 @@ def read(name: str) -> dict[str, Any] | None:
     return json.loads(path.read_text()) if path.exists() else None
 
 
-def table(head: list[str], rows: list[list[Any]]) -> str:
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *[[str(cell) for cell in row] for row in rows]]
+def table(head: list[str], rows: list[list[Any]], others: str = "---:") -> str:
+    """others: how the columns after the first are aligned."""
+    lines = [head, ["---", *[others] * (len(head) - 1)], *[[str(cell) for cell in row] for row in rows]]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
@@ -91,32 +100,60 @@ def counts(report: dict[str, Any], what: str, first: tuple[str, ...]) -> str:
     rows = [[kind, f"{sum(row.values()):,}", *[f"{row.get(r, 0):,}" for r in results]] for kind, row in found.items()]
     total = ["**all**", f"**{report['total']:,}**"]
     total += [f"**{sum(row.get(r, 0) for row in found.values()):,}**" for r in results]
-    ran = f"`{report['command']}`, seed {report.get('seed', 0)}, {report['seconds']:,.0f} s, Python {report['python']}."
-    return table([what, "tried", *results], [*rows, total]) + f"\n{ran}\n"
+    return table([what, "tried", *results], [*rows, total]) + ran(report) + failures(report)
+
+
+def ran(report: dict[str, Any]) -> str:
+    """The line below a table: how and where it was measured."""
+    commit = f", commit {report['commit']}" if report.get("commit") else ""
+    date = f" on {report['date']}" if report.get("date") else ""
+    machine = ", ".join([f"{report['cores']} cores", *[report[key] for key in ("system",) if key in report]])
+    command = re.sub(r" --(out|svg) \S+", "", report["command"])  # where somebody's files lay
+    return f"\n`{command}`: {report['seconds']:,.0f} s{date}{commit}; {machine}, Python {report['python']}.\n"
+
+
+def failures(report: dict[str, Any]) -> str:
+    """What failed, by kind and result, with one example each."""
+    first: dict[tuple[str, str], str] = {}
+    for found in report["failures"]:
+        known = ("kind", "result", "case", "rang", "last", "verdict")
+        more = {key: value for key, value in found.items() if key not in known and value is not None}
+        first.setdefault((found["kind"], found["result"]), json.dumps(more, ensure_ascii=False)[:200].replace("|", "\\|"))
+    rows = [[kind, result, f"`{example}`"] for (kind, result), example in first.items()]
+    return "\n" + table(["failed", "how", "an example"], rows, "---") if rows else ""
 
 
 def guards(report: dict[str, Any]) -> str:
     rows = []
-    for case in dict.fromkeys(run["case"] for run in report["runs"]):
+    for case in sorted({run["case"] for run in report["runs"]}, key=lambda case: (case.startswith("healthy"), case)):
         runs = [run for run in report["runs"] if run["case"] == case]
         rang = [min(run["rang"].values()) for run in runs if run["rang"]]
+        good = sum(run["verdict"] in ("rang", "silent") for run in runs)
         lost = [run["lost_at"] for run in runs if run["lost_at"] is not None]
         names = sorted({name for run in runs for name in run["rang"]})
-        span = f"{min(rang)}–{max(rang)}" if rang else "–"
-        gone = f"{min(lost)}–{max(lost)} ({len(lost)} of {len(runs)})" if lost else "never"
-        rows.append([case, len(runs), len(rang), ", ".join(names) or "–", span, gone])
-    return table(["run", "runs", "rang", "which", "first at step", "success lost at step"], rows)
+        gone = f"{span(lost)} ({len(lost)} of {len(runs)})" if lost else "never"
+        rows.append([case, runs[0]["steps"], len(runs), good, ", ".join(names) or "–", span(rang), gone])
+    head = ["run", "steps", "runs", "as they should", "guards that rang", "first at step", "success lost at step"]
+    return table(head, rows) + ran(report) + failures(report)
+
+
+def span(steps: list[int]) -> str:
+    return "–".join(str(step) for step in dict.fromkeys([min(steps), max(steps)])) if steps else "–"
 
 
 def soak(report: dict[str, Any]) -> str:
     first, last = report["rows"][len(report["rows"]) // 2], report["rows"][-1]
+    record, checkpoints = (max(row[name] for row in report["rows"]) for name in ("record_mb", "checkpoints"))
     rows = [
         [name.replace("_", " "), f"{first[name]:.4g}", f"{last[name]:.4g}", f"{100 * rise:+.1f} %",
          f"{100 * report['tolerance'][name]:.0f} %"]
         for name, rise in report["risen"].items()
     ]  # fmt: skip
-    text = f"{report['seconds']:,} s, {report['steps']:,} training steps, {report['answers']:,} answers judged.\n\n"
-    return text + table(["measure", "half time", "end", "line rises by", "allowed"], rows)
+    text = f"{report['rounds']} trainings, {report['steps']:,} steps, {report['answers']:,} answers judged. The largest record "
+    text += f"had {record:.2f} MB, and there were never more than {checkpoints:.0f} checkpoints.\n\n"
+    if PICTURE.exists():
+        text += f"![Memory, open files, threads and times over the soak](images/{PICTURE.name})\n\n"
+    return text + table(["measure", "half time", "end", "rises by", "allowed"], rows) + ran(report)
 
 
 def summary(chaos: dict | None, fuzz: dict | None, proven: dict | None, soaked: dict | None) -> str:
@@ -126,8 +163,8 @@ def summary(chaos: dict | None, fuzz: dict | None, proven: dict | None, soaked: 
     if fuzz:
         rows.append(["bad inputs", f"{fuzz['total']:,}", f"{fuzz['failed']:,}"])
     if proven:
-        failing = [run for run in proven["runs"] if run["case"] != "healthy"]
-        healthy = [run for run in proven["runs"] if run["case"] == "healthy"]
+        healthy = [run for run in proven["runs"] if run["case"].startswith("healthy")]
+        failing = [run for run in proven["runs"] if run not in healthy]
         rows.append(["runs built to fail: no alarm", len(failing), sum(r["verdict"] != "rang" for r in failing)])
         rows.append(["healthy runs: false alarms", len(healthy), sum(run["verdict"] != "silent" for run in healthy)])
     if soaked:

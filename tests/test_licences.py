@@ -47,3 +47,13 @@ def test_what_is_not_installed_is_not_looked_at():
         raise metadata.PackageNotFoundError(name)
 
     assert audit.problems(["nothing"], find) == []
+
+
+def test_a_package_that_no_database_was_asked_about_does_not_count_as_checked():
+    skipped = {"name": "a", "skip_reason": "not found on PyPI"}
+    clean = {"name": "b", "version": "1.0", "vulns": []}
+    bad = {"name": "c", "version": "2.0", "vulns": [{"id": "CVE-1", "fix_versions": ["2.1"]}]}
+    assert audit.vulnerabilities({"dependencies": [skipped]})[1].startswith("vulnerabilities: NOT CHECKED")
+    found, said = audit.vulnerabilities({"dependencies": [skipped, clean, bad]})
+    assert found == ["c 2.0: CVE-1, fixed in 2.1"]
+    assert said == "vulnerabilities: 2 packages checked, 1 found, not checked: a"

@@ -1,5 +1,6 @@
 """Time limits: in the main thread by an alarm, in others by whoever waits for them."""
 
+import asyncio
 import signal
 import sys
 import threading
@@ -8,7 +9,7 @@ import time
 import pytest
 
 from gear_rl.errors import GearError
-from gear_rl.limits import in_order, in_threads, memory_limit, time_limit
+from gear_rl.limits import in_executor, in_order, in_threads, memory_limit, time_limit
 
 
 def test_the_main_thread_is_interrupted():
@@ -41,6 +42,36 @@ def test_what_is_quick_leaves_nothing_behind():
     assert signal.getsignal(signal.SIGALRM) is handler
     left = signal.getitimer(signal.ITIMER_REAL)[0]
     assert left == timer[0] == 0 or timer[0] - 10 < left <= timer[0], "an alarm of somebody else's goes on"
+
+
+def test_an_event_loop_does_not_wait_for_a_thread_that_hangs():
+    held, ticks = threading.Event(), []
+
+    def work(seconds):
+        with time_limit(0.2, "the reply is too slow"):
+            held.wait(seconds)
+        return seconds
+
+    async def tick():
+        while len(ticks) < 1000:
+            ticks.append(time.monotonic())
+            await asyncio.sleep(0.01)
+
+    async def play():
+        others = asyncio.create_task(tick())
+        try:
+            assert await in_executor(work, 0.01) == 0.01
+            with pytest.raises(ZeroDivisionError):
+                await in_executor(lambda: 1 / 0)
+            with pytest.raises(GearError, match="the reply is too slow"):
+                await in_executor(work, 30)
+        finally:
+            others.cancel()
+            held.set()
+
+    began = time.monotonic()
+    asyncio.run(play())
+    assert time.monotonic() - began < 10 and len(ticks) > 10, "other rollouts went on"
 
 
 def test_a_thread_that_hangs_is_left_behind():

@@ -1,18 +1,19 @@
 """Limits of time and memory for code that is not ours (tasks, chat templates), and threads that nothing has to wait for.
 
 In the main thread an alarm ends what takes too long: sleeping, waiting, and Python code that loops. In another thread nothing
-can be ended, so the thread that waits for it (`in_threads`) looks at the clock, and leaves it behind. Windows has no alarm:
+can be ended, so who waits for it (`in_threads`, `in_executor`) looks at the clock, and leaves it behind. Windows has no alarm:
 there the main thread's own calls have no limit.
 """
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -124,9 +125,27 @@ def _next(ready: queue.SimpleQueue[Any], threads: set[int | None]) -> Any:
         try:
             return ready.get(timeout=SECONDS_BETWEEN_LOOKS)
         except queue.Empty:
-            for thread, (deadline, message) in list(_running.items()):
-                if thread in threads and time.monotonic() > deadline:
-                    raise GearError(message) from None
+            _refuse_late(threads)
+
+
+def _refuse_late(threads: Collection[int | None]) -> None:
+    for thread, (deadline, message) in list(_running.items()):
+        if thread in threads and time.monotonic() > deadline:
+            raise GearError(message) from None
+
+
+async def in_executor(function: Callable[..., Result], *args: Any) -> Result:
+    """`function(*args)` in a thread of the event loop's own executor. A time limit that it passes is raised here."""
+    threads: list[int] = []
+
+    def call() -> Result:
+        threads.append(threading.get_ident())  # only now: it may have waited for a thread
+        return function(*args)
+
+    future = asyncio.get_running_loop().run_in_executor(None, call)
+    while not (await asyncio.wait({future}, timeout=SECONDS_BETWEEN_LOOKS))[0]:
+        _refuse_late(threads)
+    return await future
 
 
 def in_order(function: Callable[[Item], Result], items: Sequence[Item], most: int) -> list[Result]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from gear_rl.tasks.base import Row, Verdict
+from gear_rl.tasks.base import Episode, Row, Verdict
 from gear_rl.tasks.workshop.task import Workshop
 
 CALM_STEPS = 20
@@ -54,17 +54,20 @@ class FloatResidue(Workshop):
 
 @dataclass
 class TurningHints(Workshop):
-    """Hints are right for the first steps, then they are another order's: a teacher that went bad."""
+    """Hints are right for the first steps, then they are another order's: a teacher that went bad. By time and not by row,
+    since the trainer shuffles rows; a row's hint is read after its episode began."""
 
-    prompts: int = 4
+    calm_episodes: int = CALM_STEPS * 32
 
     def rows(self, split: str, count: int | None, seed: int = 0) -> list[Row]:
-        rows = super().rows(split, count, seed)
-        if split != "train":
-            return rows
-        other = Workshop(steps=self.steps, hint_errors=1.0).rows(split, count, seed)
-        calm = CALM_STEPS * self.prompts
-        return [*rows[:calm], *other[calm:]]
+        late = Workshop(steps=self.steps, hint_errors=1.0).rows(split, count, seed)
+        return [{**row, "late": other["hint"]} for row, other in zip(super().rows(split, count, seed), late, strict=True)]
+
+    def episode(self, row: Row) -> Episode:
+        self.calm_episodes -= 1
+        if self.calm_episodes < 0:
+            row["hint"] = row["late"]
+        return super().episode(row)
 
 
 @dataclass

@@ -32,6 +32,8 @@ from tally import Tally
 
 FEW = ["train.eval_rows=1", "train.record_every=100000", "train.checkpoint_every=100000"]
 METHODS = ("gear", "grpo", "rlsd", "token", "checked_hints")
+HEALTHY = ((), ("task.world=1",), ("train.learning_rate=3e-4",), ("task.answer=quarter",), ("train.generations=4",))
+"""Settings of healthy runs, in turns: an alarm that is right for the defaults alone is of little use."""
 WINDOW = 10
 """Steps over which success is averaged."""
 
@@ -46,15 +48,20 @@ class Case:
     credit: str = "gear"
 
 
-UNBOUND = ("train.learning_rate=3e-3", "train.kl=0")
+FAST = ("train.learning_rate=2e-3", "train.schedule=constant")
+UNBOUND = ("train.learning_rate=3e-3", "train.kl=0", "train.schedule=constant")
+WARM, HOT = (*UNBOUND, "train.temperature=1.5"), (*UNBOUND, "train.temperature=2.0")
+"""At temperature 1 all rollouts of the embedded model are of one length, and none says what these rewards pay for."""
 FAILING = [
+    Case("collapse: three times the rate", ("drift",), FAST),
+    Case("collapse: three times the rate, grpo", ("drift",), FAST, credit="grpo"),
     Case("collapse: ten times the rate, no KL", ("entropy", "length", "stuck"),
          ("train.kl=0", "train.learning_rate=6e-3", "train.schedule=constant")),
-    Case("entropy collapse: one word pays", ("entropy",), (*UNBOUND, "train.temperature=1.5"), "guard_tasks:CopyIsGood"),
-    Case("length explosion: a reward for length", ("length",), UNBOUND, "guard_tasks:LongIsGood"),
-    Case("length vanishes: a reward for brevity", ("length",), UNBOUND, "guard_tasks:ShortIsGood"),
-    Case("the policy copies its hint", ("leak",), (*UNBOUND, "train.temperature=1.5"),
-         "guard_tasks:CopyIsGood"),
+    Case("entropy collapse: one word pays", ("entropy",), WARM, "guard_tasks:CopyIsGood", "grpo"),
+    Case("length explosion: a reward for length", ("length",), HOT, "guard_tasks:LongIsGood"),
+    Case("length explosion: a reward for length, grpo", ("length",), HOT, "guard_tasks:LongIsGood", "grpo"),
+    Case("length vanishes: a reward for brevity", ("length",), WARM, "guard_tasks:ShortIsGood"),
+    Case("the policy copies its hint", ("leak",), WARM, "guard_tasks:CopyIsGood"),
     Case("all credit on one token", ("focus", "tokens"), ("credit.share=0.01",), credit="high_entropy"),
     Case("zero variance: one reward for all", ("stuck",), task="guard_tasks:SameReward"),
     Case("float residue: rewards differ by rounding", ("stuck",), task="guard_tasks:FloatResidue"),
@@ -86,17 +93,9 @@ def played(case: Case, seed: int, steps: int, folder: Path, limit: float) -> dic
 
 def first_alarms(rows: list[dict[str, float]]) -> dict[str, int]:
     """Guard → the step it rang at first, by the report's own reading of the log."""
-    from gear_rl.scoring.guards import ALARMS, FIRST_STEPS
+    from gear_rl.report.curves import alarms
 
-    found: dict[str, int] = {}
-    for guard, (_, rings) in ALARMS.items():
-        name = f"guards/{guard}"
-        first = [row[name] for row in rows[:FIRST_STEPS] if name in row]
-        start = sum(first) / len(first) if first else 0.0
-        steps = [row["step"] for row in rows[FIRST_STEPS:] if name in row and rings(row[name], start)]
-        if steps:
-            found[guard] = int(steps[0])
-    return found
+    return {kind["guard"]: kind["steps"][0] for kind in alarms(rows)["kinds"]}
 
 
 def lost_at(success: list[float]) -> int | None:
@@ -109,8 +108,10 @@ def lost_at(success: list[float]) -> int | None:
 def verdict(case: Case, found: dict[str, Any]) -> str:
     if found["code"] != 0:
         return "did not end"
-    if not case.rings:
+    if not case.rings and found["lost_at"] is None:
         return "false alarm" if found["rang"] else "silent"
+    if not case.rings:  # it was to be healthy, and failed all the same
+        return "rang" if found["rang"] else "missed"
     return "rang" if set(case.rings) & found["rang"].keys() else "missed"
 
 
@@ -131,7 +132,8 @@ def main() -> int:
 
     jobs = [(case, seed, args.steps) for seed in range(args.seeds) for case in FAILING]
     for i in range(args.healthy):
-        case = Case("healthy", (), credit=METHODS[i % len(METHODS)])
+        of_seed = HEALTHY[i // len(METHODS) % len(HEALTHY)]
+        case = Case(" ".join(["healthy", *of_seed]), (), of_seed, credit=METHODS[i % len(METHODS)])
         jobs.append((case, i // len(METHODS), args.healthy_steps))
     jobs = [job for job in jobs if args.only in job[0].name]
     tally, runs, folder = Tally("guards", ("rang", "silent")), [], Path(tempfile.mkdtemp(prefix="gear-guards-"))

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import resource
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -41,9 +42,7 @@ class Tally:
     def as_dict(self, **more: Any) -> dict[str, Any]:
         return {
             "harness": self.name,
-            "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
-            "python": platform.python_version(),
-            "cores": os.cpu_count(),
+            **about(),
             "seconds": round(time.time() - self.began, 1),
             "total": self.total(),
             "failed": self.failed,
@@ -73,6 +72,24 @@ class Tally:
             out.parent.mkdir(parents=True, exist_ok=True)
             out.write_text(json.dumps(self.as_dict(**more), indent=1, ensure_ascii=False) + "\n")
         return int(self.failed > 0)
+
+
+def about() -> dict[str, Any]:
+    """What was run, when, of which source and on what: the first lines of every report."""
+    here = Path(__file__).parent
+    try:
+        said = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=here, capture_output=True, text=True)
+        commit = said.stdout.strip() or None
+    except OSError:
+        commit = None
+    return {
+        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "commit": commit,
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": os.cpu_count(),
+    }
 
 
 def resident_mb() -> float:

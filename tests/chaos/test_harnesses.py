@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import fuzz
 import pytest
@@ -18,6 +19,7 @@ from mutation import mutated
 from parsers import Target
 from scenes import SCENES, Stage
 from soak import TOLERANCE, risen
+from soak_picture import PANELS, picture
 
 HERE = Path(__file__).parent
 KEPT = [json.loads(line) for line in (HERE / "corpus.jsonl").read_text().splitlines()]
@@ -123,15 +125,26 @@ def test_a_result_that_differs_is_seen(tmp_path):
 
 
 def test_alarms_and_losses_are_found_in_metrics():
-    rows = [{"step": step, "guards/length": 10.0 if step < 15 else 40.0, "guards/alarm": 0.0} for step in range(1, 21)]
+    calm, loud = {"guards/length": 10.0, "guards/alarm": 0.0}, {"guards/length": 40.0, "guards/alarm": 1.0}
+    rows = [{"step": step, **(calm if step < 15 else loud)} for step in range(1, 21)]
     assert first_alarms(rows) == {"length": 15} and first_alarms(rows[:14]) == {}
     assert lost_at([0.1] * 20 + [0.9] * 20 + [0.0] * 20) is not None and lost_at([0.1] * 20 + [0.9] * 20) is None
     assert 40 < lost_at([0.5] * 40 + [0.0] * 30) < 55
     assert verdict(Case("a", ("length",)), {"code": 0, "rang": {"length": 5}}) == "rang"
     assert verdict(Case("a", ("leak",)), {"code": 0, "rang": {"length": 5}}) == "missed"
-    assert verdict(Case("healthy", ()), {"code": 0, "rang": {"length": 5}}) == "false alarm"
+    healthy = Case("healthy", ())
+    assert verdict(healthy, {"code": 0, "rang": {"length": 5}, "lost_at": None}) == "false alarm"
+    assert verdict(healthy, {"code": 0, "rang": {}, "lost_at": None}) == "silent"
+    assert verdict(healthy, {"code": 0, "rang": {}, "lost_at": 40}) == "missed", "it failed, and nobody said so"
 
 
 def test_a_rise_is_seen():
     rows = [{"seconds": 10.0 * i, "memory_mb": 100.0 + i, "threads": 3.0} for i in range(40)]
     assert risen(rows, "memory_mb") > TOLERANCE["memory_mb"] and risen(rows, "threads") == 0
+
+
+def test_the_picture_of_a_soak_has_a_line_for_each_measure():
+    rows = [{"seconds": 10.0 * i, **dict.fromkeys(PANELS, float(i))} for i in range(1, 5)]
+    shown = ElementTree.fromstring(picture({"rows": rows, "risen": dict.fromkeys(PANELS, 0.5)}))
+    lines = shown.findall(".//{*}polyline")
+    assert len(lines) == len(PANELS) and all(line.get("points").count(",") == len(rows) for line in lines)

@@ -195,6 +195,18 @@ def test_credit_signals_and_guards_are_logged(credit_trainer):
         assert name in logged
 
 
+def test_guards_see_entropy_and_kl_of_the_loss_for_every_method(credit_trainer):
+    """GRPO reads no signals itself. In two parts per step: the guards' values are the means that TRL logs."""
+    trainer = credit_trainer(
+        credit="grpo", beta=0.04, max_steps=3, per_device_train_batch_size=4, gradient_accumulation_steps=2
+    )
+    trainer.train()
+    logged = trainer.state.log_history[:3]
+    assert "guards/entropy" not in logged[0] and logged[2]["kl"] > 0
+    assert [row["guards/entropy"] for row in logged[1:]] == pytest.approx([row["entropy"] for row in logged[:2]])
+    assert trainer.credit_step.guards.kls == pytest.approx([row["kl"] for row in logged])
+
+
 @pytest.mark.parametrize("who", ["teacher", "both"])
 def test_self_check_catches_a_shift_by_one(credit_trainer, monkeypatch, who):
     real = Scorer._hidden

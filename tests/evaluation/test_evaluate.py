@@ -37,8 +37,8 @@ class Stopping:
     def __init__(self, player, after):
         self.player, self.after = player, after
 
-    def play(self, task, jobs):
-        for i, sample in enumerate(self.player.play(task, jobs)):
+    def play(self, task, jobs, done):
+        for i, sample in enumerate(self.player.play(task, jobs, done)):
             if i == self.after:
                 raise KeyboardInterrupt
             yield sample
@@ -49,7 +49,7 @@ def kept(folder):
 
 
 def test_interrupted_and_resumed_gives_the_same_samples(tmp_path, workshop, model_and_tokenizer, jobs):
-    """Batches differ, a line is torn, and still every sample is what it would have been."""
+    """Batches differ, a line is torn, and still every sample of this small model is what it would have been."""
     whole = ResultFolder(tmp_path / "whole", {"a": 1})
     summary = evaluate(LocalPlayer(*model_and_tokenizer, {}, 2**17), workshop, jobs, whole)
     assert summary["sampled"]["samples"] == 48 and summary["greedy"]["n"] == 24 and summary["speed"]["tokens"] > 0
@@ -67,6 +67,26 @@ def test_interrupted_and_resumed_gives_the_same_samples(tmp_path, workshop, mode
     assert resumed["speed"]["samples"] == 72 - 17
     for line in (tmp_path / "parts" / "samples.jsonl").read_text().splitlines():
         json.loads(line)
+
+
+def test_a_resumed_evaluation_plays_the_batches_of_an_undisturbed_one(
+    tmp_path, workshop, model_and_tokenizer, jobs, monkeypatch
+):
+    """A batch of another shape rounds differently, and would change samples of models with less certain tokens."""
+    from gear_rl.sampling import players
+
+    batches, real = [], players.play
+    monkeypatch.setattr(players, "play", lambda *a, **k: (batches.append([row["id"] for row in a[3]]), real(*a, **k))[1])
+    player, parts = LocalPlayer(*model_and_tokenizer, {}, 400), ResultFolder(tmp_path / "parts", {})
+    evaluate(player, workshop, jobs, ResultFolder(tmp_path / "whole", {}))
+    undisturbed, batches[:] = list(batches), []
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(Stopping(player, 17), workshop, jobs, parts)
+    played, batches[:] = len(batches), []
+    summary = evaluate(player, workshop, jobs, parts)
+    assert 1 < played < len(undisturbed) and 17 % len(undisturbed[0])
+    assert batches == undisturbed[played - 1 :], "the one that was saved in part is played whole"
+    assert len(parts.samples) == 72 and summary["speed"]["samples"] == 72 - 17
 
 
 def test_sampling_follows_the_model(workshop, model_and_tokenizer):
@@ -115,7 +135,7 @@ def test_one_rollout_that_does_not_fit_is_an_error(workshop, model_and_tokenizer
 
 
 def test_a_model_in_memory_is_scored_as_gear_eval_does(workshop, model_and_tokenizer, jobs, tmp_path, monkeypatch):
-    """Training's evaluation: the same samples and scores, in any batch; the model's mode and torch's state are kept."""
+    """Training's evaluation: for this small model the same in other batches; the model's mode and torch's state are kept."""
     model, tokenizer = model_and_tokenizer
     rows = workshop.rows("test", 24)
     model.train()

@@ -7,7 +7,18 @@ import logging
 import pytest
 import torch
 
-from gear_rl.scoring.guards import FIRST_STEPS, NGRAM, STUCK, Guards, copied_share, focus, has_contrast
+from gear_rl.scoring.guards import (
+    DRIFT_STEPS,
+    FIRST_STEPS,
+    MOST_DRIFT,
+    NGRAM,
+    RECENT_STEPS,
+    STUCK,
+    Guards,
+    copied_share,
+    focus,
+    has_contrast,
+)
 
 HINT = list(range(100, 100 + NGRAM + 2))
 
@@ -108,8 +119,40 @@ def test_contrast_is_more_than_rounding():
 def test_stuck_counts_steps_without_contrast_unless_the_reward_has_risen():
     guards = Guards()
     for _ in range(FIRST_STEPS):
-        assert guards.steps_stuck(True, 0.5) == 0
+        assert guards.after_rewards(True, 0.5) == {"stuck": 0}
         guards.watch(CALM)
-    assert [guards.steps_stuck(False, 0.5) for _ in range(3)] == [1, 2, 3]
-    assert guards.steps_stuck(False, 0.9) == 0, "solved, not stuck"
-    assert guards.steps_stuck(False, 0.1) == 1 and guards.steps_stuck(True, 0.1) == 0
+    assert [guards.after_rewards(False, 0.5)["stuck"] for _ in range(3)] == [1, 2, 3]
+    assert guards.after_rewards(False, 0.9)["stuck"] == 0, "solved, not stuck"
+    assert guards.after_rewards(False, 0.1)["stuck"] == 1 and guards.after_rewards(True, 0.1)["stuck"] == 0
+
+
+def drifts(guards, kls, reward):
+    """The alarms of steps with these KLs, each known when its loss is computed."""
+    found = []
+    for kl in kls:
+        found.append(guards.watch(guards.after_rewards(True, reward))["alarm"])
+        guards.after_loss(0.5, kl)
+    return found
+
+
+def test_drift_rings_during_the_first_steps_and_not_by_one_outlier():
+    far = MOST_DRIFT + 0.01
+    assert drifts(Guards(), [far] * (DRIFT_STEPS + 2), 0.5) == [0.0] * DRIFT_STEPS + [1.0] * 2
+    outliers = [0.0, 9.0, 0.0, 0.0, 9.0, float("nan")]
+    assert drifts(Guards(), outliers * 4, 0.5) == [0.0] * 24
+    assert "drift" not in Guards().after_rewards(True, 0.5), "without a KL term nobody knows"
+
+
+def test_drift_is_no_alarm_while_the_reward_has_risen():
+    guards, far = Guards(), [MOST_DRIFT + 0.01] * 2 * RECENT_STEPS
+    drifts(guards, [0.0] * FIRST_STEPS, 0.5)
+    assert drifts(guards, far, 0.6) == [0.0] * 2 * RECENT_STEPS
+    assert drifts(guards, far, 0.4)[-1] == 1.0
+
+
+def test_a_value_that_is_not_known_at_every_first_step_begins_with_the_mean_of_those_known():
+    guards = Guards()
+    for step in range(FIRST_STEPS):
+        guards.watch({"length": 10.0} | ({"entropy": 2.0} if step else {}))
+    assert guards.start == {"length": 10.0, "entropy": 2.0}
+    assert guards.watch({"entropy": 0.21})["alarm"] == 0 and guards.watch({"entropy": 0.19})["alarm"] == 1

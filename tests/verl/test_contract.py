@@ -29,6 +29,7 @@ def parameters(function) -> list[str]:
         ("_init_dataloader", ["self"]),
         ("_compute_old_log_prob", ["self", "batch", "metrics"]),
         ("_compute_advantage", ["self", "batch", "metrics"]),
+        ("_update_actor", ["self", "batch", "metrics"]),
         ("_load_checkpoint", ["self"]),
         ("_save_checkpoint", ["self"]),
     ],
@@ -56,6 +57,13 @@ def test_old_log_probs_carry_extra_info_to_the_workers_and_every_field_of_the_ba
     source = inspect.getsource(PPOTrainerSync._compute_old_log_prob)
     assert "batch.extra_info.update(" in source and "actor_rollout_wg.compute_log_prob(batch)" in source
     assert '["entropy", "log_probs", "response_mask"]' in source
+
+
+def test_the_kl_to_the_reference_is_a_metric_of_the_update():
+    from verl.workers.utils import losses
+
+    assert 'rename_dict(output["metrics"], "actor/")' in inspect.getsource(PPOTrainerSync._update_actor)
+    assert 'metrics["kl_loss"]' in inspect.getsource(losses)
 
 
 def test_advantages_are_read_and_written_under_these_names():
@@ -181,7 +189,7 @@ def test_agent_loops_have_what_ours_uses():
     from verl.experimental.agent_loop.agent_loop import AgentLoopBase
 
     source = inspect.getsource(AgentLoopBase.__init__)
-    for name in ("config", "rollout_config", "server_manager", "tokenizer", "apply_chat_template_kwargs", "loop"):
+    for name in ("config", "rollout_config", "server_manager", "tokenizer", "apply_chat_template_kwargs"):
         assert f"self.{name} = " in source
 
 

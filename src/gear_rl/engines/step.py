@@ -229,9 +229,11 @@ class CreditStep:
         if rollouts.hint_trust is not None:
             guarded["trust"] = self.trust.at_most
         contrast = has_contrast(rollouts.rewards, rollouts.group_ids)
-        guarded["stuck"] = self.guards.steps_stuck(contrast, float(rollouts.rewards.nanmean().nan_to_num()))
-        if "entropy" in rollouts.signals:
-            guarded["entropy"] = values["signals/entropy"]
+        guarded |= self.guards.after_rewards(contrast, float(rollouts.rewards.nanmean().nan_to_num()))
+        known = rollouts.signals.get("entropy", sampled.known.get("entropy"))  # a method that does not need it may know it
+        entropy = self.guards.entropy if known is None else float((known * mask).sum() / n)
+        if entropy is not None:
+            guarded["entropy"] = entropy
         if hinted is not None:
             unique = list(dict.fromkeys(hinted.texts))
             ids = dict(zip(unique, self.reader.tokenizer(unique, add_special_tokens=False)["input_ids"], strict=True))

@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Protocol
 
 import torch
@@ -164,7 +165,7 @@ class CreditGRPOTrainer(GRPOTrainer):
         reader = Reader(scorer, self.teacher, self._tokenizer, sources, self._tokenized, name, success)
         self.credit_step = CreditStep(self.method, reader, mix_steps=mix_steps, ranks=ranks, recorder=recorder)
         self.distillation = self.credit_step.distillation
-        self.add_callback(_AfterStep(self.credit_step))
+        self.add_callback(_AfterStep(self))
 
     @property
     def steps_taken(self) -> int:
@@ -305,11 +306,15 @@ class CreditGRPOTrainer(GRPOTrainer):
 
 
 class _AfterStep(TrainerCallback):
-    def __init__(self, step: CreditStep) -> None:
-        self.step = step
+    def __init__(self, trainer: CreditGRPOTrainer) -> None:
+        self.trainer = trainer
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.step.after_step(state.global_step)
+        step, logged = self.trainer.credit_step, self.trainer._metrics["train"]
+        step.after_step(state.global_step)
+        # Of this step: TRL averages and clears its lists when it logs, which is later.
+        means = [fmean(v) if (v := logged[name][-args.gradient_accumulation_steps :]) else None for name in ("entropy", "kl")]
+        step.guards.after_loss(*means)
 
 
 def _unpadded(ids: Tensor, mask: Tensor) -> Ids:

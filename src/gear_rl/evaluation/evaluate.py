@@ -3,8 +3,8 @@
     rows ──plan──► jobs ──player──► judged samples ──summarise──► scores
 
 `gear eval` and training's evaluation before and after are the same `evaluate`. Every sample has random numbers of its own,
-so an evaluation may be cut into other batches when it resumes or when memory runs out. Up to rounding the samples are then
-the same (`sampling.play`); they are always samples of the same model.
+and an evaluation that resumes plays the batches that it would have played. When memory runs out they are cut smaller: up to
+rounding the samples are then the same (docs/evaluation.md); they are always samples of the same model.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from gear_rl.chat.hints import hinted_prompt
 from gear_rl.errors import GearError
 from gear_rl.evaluation.estimates import summarise
-from gear_rl.sampling.players import Job, LocalPlayer, Player, Sample
+from gear_rl.sampling.players import Job, Key, LocalPlayer, Player, Sample
 from gear_rl.tasks.base import Row, Task, check_rows
 
 Say = Callable[[str], None]
@@ -90,8 +90,7 @@ def plan(
     return jobs
 
 
-def key_of(sample: Sample) -> tuple[str, str, int]:
-    """How it was sampled, the problem's id, the sample's number."""
+def key_of(sample: Sample) -> Key:
     return sample["how"], sample["id"], sample["k"]
 
 
@@ -100,27 +99,27 @@ def evaluate(player: Player, task: Task, jobs: list[Job], results: Results, say:
 
     `say` gets a line about every ten seconds.
     """
-    wanted = {(job.how, job.row["id"], job.k): job for job in jobs}
+    wanted = {job.key: job for job in jobs}
     done = {key_of(sample) for sample in results.samples}
     if done - wanted.keys():
         raise GearError(f"{results.name} has samples that were not asked for. Give another --out.")
-    left = [job for key, job in wanted.items() if key not in done]
+    left = len(wanted) - len(done)
     began = last_line = time.monotonic()
     tokens = 0
-    for count, sample in enumerate(player.play(task, left) if left else (), 1):
+    for count, sample in enumerate(player.play(task, list(wanted.values()), done) if left else (), 1):
         results.add(sample)
         tokens += sample["tokens"]
         now = time.monotonic()
         if say is not None and now - last_line > SECONDS_BETWEEN_LINES:
             last_line = now
-            remaining = (now - began) / count * (len(left) - count)
+            remaining = (now - began) / count * (left - count)
             say(f"{len(done) + count} of {len(jobs)} samples, about {remaining:.0f} s left")
     seconds = time.monotonic() - began
     summary: dict[str, Any] = {}
     for how in dict.fromkeys(job.how for job in jobs):
         summary[how] = summarise(sample for sample in results.samples if sample["how"] == how)
     summary["speed"] = {
-        "samples": len(left),
+        "samples": left,
         "tokens": tokens,
         "seconds": seconds,
         "judged": player.judging.answers,

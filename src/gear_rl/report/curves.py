@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import Any
 
 from gear_rl.records.record import RecordedRollout
-from gear_rl.scoring.guards import ALARMS, FIRST_STEPS
+from gear_rl.scoring.guards import ALARMS, FIRST_STEPS, ringing
 
 MOST_POINTS = 500
 """Per curve: more than a small plot has pixels."""
@@ -57,14 +57,11 @@ def alarms(metrics: list[dict[str, float]]) -> dict[str, Any]:
         first = [row[f"guards/{guard}"] for row in metrics[:FIRST_STEPS] if f"guards/{guard}" in row]
         if first:
             start[guard] = sum(first) / len(first)
-    rang = [row for row in metrics if row.get("guards/alarm", 0) > 0]
-    kinds = []
-    for guard, (meaning, rings) in ALARMS.items():
-        steps = [
-            int(row["step"])
-            for row in rang
-            if f"guards/{guard}" in row and rings(row[f"guards/{guard}"], start.get(guard, 0.0))
-        ]
-        if steps:
-            kinds.append({"guard": guard, "meaning": meaning, "steps": steps})
-    return {"steps": [int(row["step"]) for row in rang], "kinds": kinds, "start": start}
+    steps: dict[str, list[int]] = {guard: [] for guard in ALARMS}
+    rang = [(i, row) for i, row in enumerate(metrics) if row.get("guards/alarm", 0) > 0]
+    for i, row in rang:
+        values = {guard: row[f"guards/{guard}"] for guard in ALARMS if f"guards/{guard}" in row}
+        for guard in ringing(values, start, i):
+            steps[guard].append(int(row["step"]))
+    kinds = [{"guard": guard, "meaning": ALARMS[guard][0], "steps": found} for guard, found in steps.items() if found]
+    return {"steps": [int(row["step"]) for _, row in rang], "kinds": kinds, "start": start}

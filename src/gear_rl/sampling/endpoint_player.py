@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gear_rl.chat.endpoint import ContextFull, Endpoint
 from gear_rl.chat.messages import Message
 from gear_rl.limits import in_threads
-from gear_rl.sampling.players import Job, Judging, Sample, sample_of
+from gear_rl.sampling.players import Job, Judging, Key, Sample, sample_of
 from gear_rl.tasks.base import Task, Transcript, reply_of, tools_of
 
 LARGEST_DIALOGUE = 2**23
@@ -27,10 +27,11 @@ class EndpointPlayer:
     concurrency: int
     judging: Judging = field(default_factory=Judging)
 
-    def play(self, task: Task, jobs: Sequence[Job]) -> Iterator[Sample]:
+    def play(self, task: Task, jobs: Sequence[Job], done: Collection[Key] = ()) -> Iterator[Sample]:
         endpoint = replace(self.endpoint, stopping=threading.Event())  # its own: what is stopped here is not used again
         try:
-            for _, sample in in_threads(lambda job: self._one(endpoint, task, job), jobs, self.concurrency):
+            left = [job for job in jobs if job.key not in done]
+            for _, sample in in_threads(lambda job: self._one(endpoint, task, job), left, self.concurrency):
                 yield sample
         finally:
             endpoint.stop()

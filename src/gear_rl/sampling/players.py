@@ -6,7 +6,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
@@ -18,6 +18,8 @@ from gear_rl.sampling.play import play, transcripts
 from gear_rl.tasks.base import Row, Task, Transcript, Verdict, tools_of, verdicts
 
 BATCH_TOKENS = 2**17
+Key = tuple[str, str, int]
+"""How a sample is played, the problem's id, the sample's number."""
 Sample = dict[str, Any]
 """A judged rollout: a line of samples.jsonl."""
 log = logging.getLogger("gear_rl")
@@ -36,6 +38,10 @@ class Job:
     temperature: float
     top_p: float
     seed: int
+
+    @property
+    def key(self) -> Key:
+        return self.how, self.row["id"], self.k
 
     def rng(self) -> random.Random:
         """New, and the same for the same job, whatever else is in its batch."""
@@ -63,8 +69,8 @@ class Judging:
 class Player(Protocol):
     judging: Judging
 
-    def play(self, task: Task, jobs: Sequence[Job]) -> Iterator[Sample]:
-        """The samples, in the order in which they are ready."""
+    def play(self, task: Task, jobs: Sequence[Job], done: Collection[Key] = ()) -> Iterator[Sample]:
+        """The samples of all jobs but those `done`, in the order in which they are ready."""
 
 
 def sample_of(job: Job, transcript: Transcript, verdict: Verdict, tokens: int) -> Sample:
@@ -84,7 +90,10 @@ def sample_of(job: Job, transcript: Transcript, verdict: Verdict, tokens: int) -
 
 @dataclass
 class LocalPlayer:
-    """Batches of similar length, which saves padding. The longest first: if memory runs out, it does so at once."""
+    """Batches of similar length, which saves padding. The longest first: if memory runs out, it does so at once.
+
+    Batches are cut from all jobs, done or not, and one that is done in part is played again as a whole: a batch of another
+    shape rounds differently, so that a resumed evaluation would have other samples."""
 
     model: Any
     tokenizer: Any
@@ -93,7 +102,7 @@ class LocalPlayer:
     """The most prompt and completion tokens in one batch. Halved when memory runs out."""
     judging: Judging = field(default_factory=Judging)
 
-    def play(self, task: Task, jobs: Sequence[Job]) -> Iterator[Sample]:
+    def play(self, task: Task, jobs: Sequence[Job], done: Collection[Key] = ()) -> Iterator[Sample]:
         tools = [tools_of(task, job.row) for job in jobs]
         lengths = map(len, tokenized_prompts(self.tokenizer, [job.prompt for job in jobs], tools, **self.chat))
         # The length of a dialogue is unknown. Four full turns is a fair guess: too small a guess only halves the batch.
@@ -104,8 +113,10 @@ class LocalPlayer:
             left = [(size, jobs[i]) for size, i in ordered if (jobs[i].temperature, jobs[i].top_p) == how]
             while left:
                 count = max(1, min(len(left), self.batch_tokens // left[0][0]))
+                batch = [job for _, job in left[:count]]
+                wanted = {job.key for job in batch}.difference(done)
                 try:
-                    yield from self._batch(task, [job for _, job in left[:count]], replies)
+                    samples = self._batch(task, batch, replies, wanted) if wanted else []
                     left = left[count:]
                 except RuntimeError as error:
                     if not is_out_of_memory(error):
@@ -118,14 +129,19 @@ class LocalPlayer:
                     self.batch_tokens = left[0][0] * (count // 2)
                     free_memory(error)
                     log.warning("memory ran out with %d rollouts at once: %d from here on.", count, count // 2)
+                else:
+                    yield from samples
 
-    def _batch(self, task: Task, jobs: list[Job], replies: Replies) -> list[Sample]:
+    def _batch(self, task: Task, jobs: list[Job], replies: Replies, wanted: Collection[Key]) -> list[Sample]:
         played = play(
             self.model, self.tokenizer, task, [job.row for job in jobs], prompts=[job.prompt for job in jobs],
             temperature=jobs[0].temperature, top_p=jobs[0].top_p, rngs=[job.rng() for job in jobs], replies=replies,
             chat=self.chat,
         )  # fmt: skip
-        finished = transcripts(self.tokenizer, played)
-        judged = self.judging.verdicts(task, [job.row for job in jobs], finished)
-        tokens = [sum(p.action_mask) for p in played]
-        return [sample_of(*each) for each in zip(jobs, finished, judged, tokens, strict=True)]
+        pairs = [(job, p) for job, p in zip(jobs, played, strict=True) if job.key in wanted]
+        finished = transcripts(self.tokenizer, [p for _, p in pairs])
+        judged = self.judging.verdicts(task, [job.row for job, _ in pairs], finished)
+        return [
+            sample_of(job, transcript, verdict, sum(p.action_mask))
+            for (job, p), transcript, verdict in zip(pairs, finished, judged, strict=True)
+        ]

@@ -16,8 +16,9 @@ from gear_rl.engines.verl.data import LOOP
 from gear_rl.engines.verl.rows import task_row
 from gear_rl.engines.verl.settings import GROUP, Settings
 from gear_rl.errors import GearError
+from gear_rl.limits import in_executor
 from gear_rl.sampling.play import Played, judge_all
-from gear_rl.tasks.base import Task, tools_of
+from gear_rl.tasks.base import Task, reply_of, tools_of
 
 _played: dict[str, tuple[Task, Replies]] = {}
 """Tasks of this process: verl makes a loop for every rollout."""
@@ -44,7 +45,9 @@ class TaskLoop(AgentLoopBase):
             raise GearError(
                 f"{row.get('id', 'a row')}: its prompt has {len(prompt)} tokens; raise data.max_prompt_length."
             )
-        played = Played(prompt, episode=await self._apart(task.episode, row))
+        # In threads: a world or a judge may take its time, within the task's limit, and other rollouts go on.
+        episode = await in_executor(task.episode, row)
+        played = Played(prompt, episode=episode)
         ends = end_tokens(_generation(self.config.actor_rollout_ref.model.path), tokenizer)
         limit, logprobs, versions = self.rollout_config.response_length, list[float](), list[Any]()
         request = uuid4().hex  # one for all turns: a server may keep their prefix
@@ -66,7 +69,7 @@ class TaskLoop(AgentLoopBase):
             played.turns.append(tokenizer.decode(spoken))
             if played.cut_off:
                 break
-            reply = await self._apart(played.episode.reply, played.turns[-1])  # type: ignore[union-attr]
+            reply = await in_executor(reply_of, task, episode, played.turns[-1])
             if reply is None or len(played.turns) >= task.max_turns:
                 break
             reply_ids = self.replies.ids(reply)
@@ -76,7 +79,7 @@ class TaskLoop(AgentLoopBase):
             played.completion_ids += reply_ids
             played.action_mask += [0] * len(reply_ids)
             logprobs += [0.0] * len(reply_ids)
-        (verdict,) = await self._apart(judge_all, tokenizer, task, [row], [played])
+        (verdict,) = await in_executor(judge_all, tokenizer, task, [row], [played])
         return AgentLoopOutput(
             prompt_ids=played.prompt_ids,
             response_ids=played.completion_ids,
@@ -95,10 +98,6 @@ class TaskLoop(AgentLoopBase):
                 VERDICT: asdict(verdict),
             },
         )
-
-    async def _apart(self, function: Any, *args: Any) -> Any:
-        """In a thread: a world or a judge may take its time, and other rollouts go on."""
-        return await self.loop.run_in_executor(None, lambda: function(*args))
 
 
 @cache

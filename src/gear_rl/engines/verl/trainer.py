@@ -1,7 +1,8 @@
 """`trainer.v1.trainer_mode=gear`: verl's synchronous trainer with a credit method between group advantages and loss.
 
-Three of its methods are extended: the replay buffer stays the synchronous one; the teacher's prompts go to the workers with
-the batch whose old log-probabilities they compute; token advantages replace verl's own. Everything else stays verl's.
+Four of its methods are extended: the replay buffer stays the synchronous one; the teacher's prompts go to the workers with
+the batch whose old log-probabilities they compute; token advantages replace verl's own; the guards see the KL that the update
+computed. Everything else stays verl's.
 """
 
 from __future__ import annotations
@@ -118,6 +119,12 @@ class CreditTrainer(PPOTrainerSync):
         scored = self.credit_step(sampled, self.global_steps - 1, hinted=self._hinted)
         self._batch.put_advantages(scored.credit.advantages)
         metrics.update(scored.metrics)
+        return batch
+
+    def _update_actor(self, batch: Any, metrics: dict) -> Any:
+        batch = super()._update_actor(batch, metrics)
+        # The entropy is read with the old log-probabilities, so the guards have it already.
+        self.credit_step.guards.after_loss(None, metrics.get("actor/kl_loss"))
         return batch
 
     def _refuse_long_sessions(self) -> None:
