@@ -26,7 +26,7 @@ in `transcript.pieces`; one whose tokens are words may write `judge(row, complet
 `reference(row)` and `empty(row)` let `gear eval --check` show that reference answers score 100 % and empty ones 0 %.
 
 **Time.** Each call of a task may take `Task.time_limit` seconds; then the run ends with a message. Whoever runs a task that
-needs longer sets the environment variable GEAR_TASK_SECONDS.
+needs longer sets the environment variable GEAR_TASK_SECONDS. A reply of more than `LARGEST_REPLY` characters is cut.
 """
 
 from __future__ import annotations
