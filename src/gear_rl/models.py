@@ -7,7 +7,6 @@ from typing import Any
 
 from gear_rl.errors import GearError
 
-
 MOST_LAYERS = 4096
 """Layers of a model, and experts of a layer."""
 

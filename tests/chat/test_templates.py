@@ -120,6 +120,7 @@ LOOP = "{% for i in range(99999) %}" * 3 + "%s" + "{% endfor %}" * 3
         ("{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}", "cannot write this: .*recursion"),
         ("{{ messages[0].content.nothing.at_all }}", "cannot write this"),
         ("{% if", "cannot write this"),
+        ("{{ " + "9" * 5000 + " }}", "cannot write this"),
         ("{{ " + "-" * 300 + "x }}", "nests more than 100 levels"),
         ("{{ " + "(" * 5000 + "x" + ")" * 5000 + " }}", "nests more than 100 levels"),
         ("{% generation %}{{ " + " + ".join("x" * 200) + " }}{% endgeneration %}{% break %}", "nests more than 100 levels"),

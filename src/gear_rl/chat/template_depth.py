@@ -6,12 +6,12 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from jinja2 import Environment, TemplateSyntaxError, nodes
+from jinja2 import Environment, nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
 
 MOST = 100
-"""Levels: blocks within blocks, and operators within operators (`a + b + c` has two). Those that come with TRL have at most 21."""
+"""Levels: blocks within blocks, and operators within operators (`a + b + c` has two). TRL's own templates have at most 21."""
 
 
 class _Generation(Extension):
@@ -31,7 +31,7 @@ def too_deep(template: str) -> bool:
         tree: Any = Environment(extensions=[_Generation, "jinja2.ext.loopcontrols"], autoescape=True).parse(template)
     except RecursionError:
         return True
-    except TemplateSyntaxError:
+    except Exception:  # TemplateSyntaxError, and ValueError for a number of 5,000 digits
         return False
     level, depth = [tree], 0
     while level and depth <= MOST:
