@@ -127,7 +127,8 @@ LOOP = "{% for i in range(99999) %}" * 3 + "%s" + "{% endfor %}" * 3
     ],
 )
 def test_a_hostile_template_ends_with_a_message(template, says, monkeypatch):
-    monkeypatch.setattr(templates, "SECONDS", 1.0)
+    if "than 1 s" in says:  # the others need theirs on a busy machine
+        monkeypatch.setattr(templates, "SECONDS", 1.0)
     tokenizer = characters(template)
     prompt = [{"role": "user", "content": "hi"}]
     for use in (lambda: tokenized_prompts(tokenizer, [prompt]), lambda: Replies(tokenizer).ids("hi")):
