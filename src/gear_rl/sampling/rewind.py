@@ -48,7 +48,6 @@ def rewind(task: Task, row: Row, played: Played, at: int, tokenizer: Any, replie
     if not any(turn.start <= at < turn.end for turn in turns):
         raise GearError(f"a rollout can be rewound to a token of the policy's; token {at} is not one.")
     again = Played(played.prompt_ids, episode=task.episode(row))
-    assert again.episode is not None
     for i, turn in enumerate(turns):
         if at < turn.end:
             again.begun = played.completion_ids[turn.start : at]
