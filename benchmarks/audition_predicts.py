@@ -20,6 +20,7 @@ from audition_picture import picture
 from audition_ranks import budgets, compare
 from audition_settings import Setting, trained
 
+from gear_rl.assignment.trust import trust_of
 from gear_rl.audition.agreement import effective_tokens
 from gear_rl.audition.findings import chosen_rollouts
 from gear_rl.audition.groups import Groups, play_groups
@@ -54,6 +55,12 @@ def credit_of(groups: Groups, turns: list[TurnValue], name: str, options: dict[s
     }
 
 
+def _trust(groups: Groups) -> float:
+    found = trust_of(groups.credit(method("gear")).rollouts)
+    assert found is not None
+    return found.mean
+
+
 def audition_world(world: int, settings: list[Setting], folder: Path) -> None:
     task = make_task("workshop", world=world)
     model, tokenizer = load_model(task.default_model(), "cpu")
@@ -69,7 +76,7 @@ def audition_world(world: int, settings: list[Setting], folder: Path) -> None:
         }
         for t in turns
     ]  # fmt: skip
-    found: dict[str, dict[str, Any]] = {}
+    found, trust = dict[str, dict[str, Any]](), dict[str, float]()
     for setting in settings:
         hint = json.dumps(setting.hint)
         of_hint = found.setdefault(hint, {})
@@ -77,12 +84,13 @@ def audition_world(world: int, settings: list[Setting], folder: Path) -> None:
         rows = [row for row in hinted_task.rows("train", prompts, 0) for _ in range(GROUP)]
         assert [row["prompt"] for row in rows] == [row["prompt"] for row in groups.rows]
         hinted = replace(groups, task=hinted_task, rows=rows, _credit={})
+        trust[hint] = _trust(hinted)
         for arm in setting.success:
             if arm.name not in of_hint:
                 of_hint[arm.name] = credit_of(hinted, turns, arm.method, dict(arm.options))
         print(f"  {setting.name}: {len(setting.success)} methods", flush=True)
     seen = {"world": world, "rollouts": len(groups.rows), "continuations": work.continuations, "tokens": work.tokens}
-    write_json(folder / f"world{world}.json", {**seen, "turns": points, "credit": found})
+    write_json(folder / f"world{world}.json", {**seen, "turns": points, "trust": trust, "credit": found})
 
 
 def main() -> None:
@@ -104,7 +112,7 @@ def main() -> None:
     auditions = {world: json.loads((args.folder / f"world{world}.json").read_text()) for world in worlds}
     result = {"command": "python benchmarks/audition_predicts.py compare", **compare(settings, auditions)}
     result["budgets"] = budgets(settings, auditions)
-    print(json.dumps({key: result[key] for key in ("pooled", "budgets")}, indent=1))
+    print(json.dumps({key: result[key] for key in result if key != "settings"}, indent=1))
     if args.out:
         write_json(args.out, result)
     if args.svg:

@@ -74,6 +74,8 @@ METHODS: dict[str, type[Method]] = {
     "opd": OPD,
     # how much there is to gain
     "oracle": Oracle,
+    # what simple prompting gives
+    "prompted_judge": PromptedJudge,
     # peers: the hinted self as a weight
     "rlsd": RLSD,
     "serl": SERL,
@@ -101,7 +103,6 @@ METHODS: dict[str, type[Method]] = {
     "turn_ppo": TurnPPO,
     "vine_ppo": VinePPO,
     "spo": SPO,
-    "prompted_judge": PromptedJudge,
     "grpo_lambda": GRPOLambda,
     "crpo": CRPO,
 }

@@ -23,9 +23,7 @@ class PromptedJudge(Reweighting):
     summary = "More credit to the turn that a prompted model names as decisive; GRPO where its answer cannot be read."
     standing = "ours"
     needs = ("judged_turn",)
-    cost = Cost(
-        0, 0, "but a model reads every rollout of groups with different rewards once more, and answers with a number"
-    )
+    cost = Cost(1, 0, "the judge reads every rollout of groups with different rewards once, and answers with a number")
     strength = grid(alpha=(1.0, 2.0, 4.0, 8.0))
 
     class Options(Reweighting.Options):
