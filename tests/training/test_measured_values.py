@@ -35,17 +35,16 @@ def test_values_are_means_of_continuations_and_advantages_add_up(tmp_path):
 
 def test_spo_measures_where_its_segments_begin_inside_turns_too(tmp_path):
     out = tmp_path / "run"
-    options = ["--credit", "spo", "--set", "credit.interval=2", "--set", "train.steps=1"]
+    options = ["--credit", "spo", "--set", "credit.interval=1", "--set", "train.steps=1"]
     assert main(["train", *options, *SMALL, "--out", str(out)]) == 0
     inside = 0
     for one in rollouts(out):
         mask, values, logprob = one["action_mask"], one["signals"]["prefix_value"], one["signals"]["student_logprob"]
-        cuts = [i for i, mine in enumerate(mask) if mine and math.exp(logprob[i]) < 0.9]
-        starts = cuts[::2]
+        starts = [i for i, mine in enumerate(mask) if mine and math.exp(logprob[i]) < 0.9]
         inside += sum(mask[i - 1] for i in starts if i)  # not the first token of a turn
         assert all(3 * values[i] == pytest.approx(round(3 * values[i]), abs=1e-4) for i in starts)
         assert sum(one["advantages"][i] for i in starts) == pytest.approx(one["reward"] - values[starts[0]], abs=1e-4)
-        assert not any(a for i, a in enumerate(one["advantages"]) if i not in cuts)
+        assert not any(a for i, a in enumerate(one["advantages"]) if i not in starts)
     assert inside
 
 
