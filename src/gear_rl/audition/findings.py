@@ -37,7 +37,7 @@ def audition(
     say(f"{len(groups.rows)} rollouts played; measuring turns …")
     began = time.monotonic()
     work = Interventions(groups, most)
-    turns = work.turns(_chosen(groups, mixed, rollouts))
+    turns = work.turns(chosen_rollouts(groups, rollouts))
     measuring = time.monotonic() - began
     say(f"{work.continuations} continuations; crediting with {len(names)} methods …")
     credited, left_out = _credit(groups, names, turns)
@@ -74,9 +74,9 @@ def audition(
     return {**found, "advice": advice(found)}
 
 
-def _chosen(groups: Groups, mixed: list[int], count: int) -> list[int]:
+def chosen_rollouts(groups: Groups, count: int) -> list[int]:
     """Rollouts to measure, from groups with different rewards: one that lost and one that won of each in turn."""
-    rewards = groups.rewards
+    mixed, rewards = groups.mixed, groups.rewards
     ordered = [sorted(groups.siblings(g * groups.size), key=lambda i: rewards[i]) for g in mixed]
     both = [one[0] for one in ordered] + [one[-1] for one in ordered]
     return [both[i] for k in range(len(mixed)) for i in (k, k + len(mixed))][:count]

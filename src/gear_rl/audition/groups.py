@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from gear_rl.chat.templates import tokenized_prompts
 from gear_rl.engines.step import CreditStep, Scored, teacher_of
 from gear_rl.errors import GearError
 from gear_rl.methods import Method
+from gear_rl.sampling.answers import by_model
 from gear_rl.sampling.play import Played, judge_all, play
 from gear_rl.sampling.rewind import turns_of
 from gear_rl.scoring.padding import padded
@@ -28,6 +29,8 @@ from gear_rl.signals.reader import Reader
 from gear_rl.signals.sampled import Sampled
 from gear_rl.signals.sources import Sources
 from gear_rl.tasks.base import Row, Task, Verdict, tools_of
+from gear_rl.training.config import TrainOptions
+from gear_rl.training.judged_turns import JUDGED_TURN, JudgedTurns
 
 AT_ONCE = 256
 """Rollouts played in one batch."""
@@ -100,7 +103,7 @@ class Groups:
             hint_template=self.task.hint_template,
             answer="answer" if self.rows[0].get("answer") else None,
             answer_prefix=self.task.answer_prefix,
-            knowledge=VerdictKnowledge(self.task, self.rows[0], method, self.tokenizer),
+            knowledge=self._knowledge(method),
         )
         for need in method.needs:
             if (why := missing_source(need, sources)) is not None:
@@ -111,6 +114,12 @@ class Groups:
         teacher, name = teacher_of(method, self.model), method.name
         reader = Reader(scorer, teacher, self.tokenizer, sources, self._tokenized, name, method.success_at)
         return CreditStep(method, reader, mix_steps=0)(self.sampled)
+
+    def _knowledge(self, method: Method) -> VerdictKnowledge:
+        if JUDGED_TURN not in method.needs:
+            return VerdictKnowledge(self.task, self.rows[0], method, self.tokenizer)
+        ask = partial(by_model, self.model, self.tokenizer, most=TrainOptions.judge_tokens)
+        return JudgedTurns(self.task, self.rows[0], method, self.tokenizer, ask)
 
     def _tokenized(self, prompts: Sequence[Prompt], rows: Sequence[Row]) -> list[list[int]]:
         return tokenized_prompts(self.tokenizer, list(prompts), [tools_of(self.task, row) for row in rows])

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prompts", type=COUNT, default=96, help="default 96")
     parser.add_argument("--group", type=COUNT, default=8, help="rollouts of each prompt (default 8)")
     parser.add_argument("--measured", type=COUNT, default=32, help="rollouts measured turn by turn (default 32)")
-    parser.add_argument("--continuations", type=COUNT, default=32, help="of each point at most (default 32)")
+    parser.add_argument("--continuations", type=COUNT, default=8, help="of each point at most (default 8)")
     parser.add_argument("--temperature", type=POSITIVE, default=1.0, help="of sampling and scoring (default 1)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="auto")
