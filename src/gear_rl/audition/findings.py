@@ -64,6 +64,7 @@ def audition(
             "interval": agreed[name].interval,
             "tokens": one["tokens"],
             "seconds": one["seconds"],
+            "passes": one["passes"],
         }
         for name, one in credited.items()
     ]
@@ -117,6 +118,7 @@ def _credit(
             "turns": [by_turn[turn.rollout][turn.turn] for turn in turns],
             "tokens": effective_tokens(scored.credit.advantages),
             "seconds": seconds,
+            "passes": f"{chosen.cost.forwards} + {chosen.cost.backwards}",
         }
     return credited, left_out
 

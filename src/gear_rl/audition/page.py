@@ -24,18 +24,18 @@ dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(11.5rem, 1fr)
 dl div { min-width: 0 } dt { font-size: 13px } dd { margin: 0; font-size: 21px; font-weight: 600; line-height: 1.3 }
 dd small { display: block; font-weight: 400; line-height: 1.35 }
 .rows { display: grid; grid-template-columns: max-content minmax(8rem, 1fr) max-content; gap: 0 1.1rem; align-items: center }
-.rows > * { padding: .28rem 0; min-width: 0 } .rows .head { color: var(--soft); font-size: 12.5px }
+.row { display: contents } .row > * { padding: .28rem 0; min-width: 0 } .head { color: var(--soft); font-size: 12.5px }
 .name { overflow-wrap: anywhere } .number { text-align: right; white-space: nowrap }
 .number small { margin-left: .4rem } svg { width: 100%; height: 1.5rem; display: block; overflow: visible }
-.cost { grid-template-columns: max-content minmax(6rem, 1fr) max-content max-content }
+.cost { grid-template-columns: max-content minmax(6rem, 1fr) repeat(3, max-content) }
 .scale { display: flex; justify-content: space-between; font-size: 12px; color: var(--soft) }
 .left { margin-top: .8rem }
 @media (max-width: 620px) {
-  body { padding: 1rem .9rem 2rem } .rows { grid-template-columns: minmax(0, 1fr) max-content; gap: 0 .8rem }
-  .rows .plot { grid-column: 1 / -1; grid-row: auto; padding-top: 0 } .rows .name { order: 0 }
-  .rows > .head.plot { display: none }
-  .cost { grid-template-columns: minmax(0, 1fr) max-content max-content } .cost .plot { display: none }
-  .number small { display: block; margin: 0 }
+  body { padding: 1rem .9rem 2rem } dl { grid-template-columns: 1fr 1fr }
+  .rows:not(.cost) { display: block }
+  .rows:not(.cost) .row { display: grid; grid-template-columns: minmax(0, 1fr) max-content; padding: .3rem 0 }
+  .rows:not(.cost) .row > * { padding: 0 } .rows:not(.cost) .plot { grid-column: 1 / -1; grid-row: 2 }
+  .cost { grid-template-columns: minmax(0, 1fr) repeat(3, max-content) } .cost .plot { display: none }
 }
 """
 WIDTH, MIDDLE = 1000, 12
@@ -66,11 +66,11 @@ def _gains(found: dict[str, Any], outcome: dict[str, Any]) -> str:
     known = f"; the task knows of {labels['lucky']}" if labels else ""
     figures = [
         ("reward", f"{outcome['reward']:.3f}", f"{low:.3f} to {high:.3f}; success {_percent(outcome['success'])}"),
-        ("groups with different rewards", _percent(outcome["mixed_groups"]), "the others teach nothing"),
+        ("mixed groups", _percent(outcome["mixed_groups"]), "have different rewards; the others teach nothing"),
         (
-            f"{found['points']} that clearly moved the outcome",
+            f"decisive {found['points']}",
             f"{outcome['clear_turns']} of {outcome['measured_turns']}",
-            f"the top tenth made {_percent(outcome['top_tenth'])} of all that was moved",
+            f"clearly moved the outcome; the top tenth made {_percent(outcome['top_tenth'])} of all that was moved",
         ),
         (
             "lucky wins",
@@ -91,14 +91,20 @@ def _hints(found: dict[str, Any]) -> str:
     bottom = min(0.0, plain, *(hint["reward_interval"][0] for hint in several))
     reach = max(0.05, *(abs(end) for hint in several for end in hint["trust_interval"]))
     rows = "".join(
-        _row(_form(hint), _interval(hint["reward"], hint["reward_interval"], bottom, top, mark=plain), *_numbers(hint))
+        _row(
+            _form(hint),
+            _interval(hint["reward"], hint["reward_interval"], bottom, top, mark=plain),
+            _signed(hint["reward"], 3),
+            _between(hint["reward_interval"], 3),
+        )
         for hint in several
     )
+    copied = ", ".join(f"{_form(hint)} {_percent(hint['copied'])}" for hint in several)
     trust = "".join(
         _row(
             _form(hint),
             _interval(hint["trust"], hint["trust_interval"], -reach, reach, mark=0.0),
-            f"{hint['trust']:.3f}",
+            _signed(hint["trust"], 3),
             _between(hint["trust_interval"], 3),
         )
         for hint in several
@@ -107,16 +113,12 @@ def _hints(found: dict[str, Any]) -> str:
         f'<p>Reward with the hint, against {plain:.3f} without it (the thin line).</p><div class="rows">{rows}</div>'
         f'<p style="margin-top:1rem">Trust: does following the hinted self go with winning, within groups? 0 is no '
         f'relation.</p><div class="rows">{trust}</div>'
+        f'<p class="soft">Tokens of unhinted rollouts that are copied from it: {escape(copied)}.</p>'
     )
 
 
 def _form(hint: dict[str, Any]) -> str:
     return "hint" if hint["form"] is None else f"form {hint['form']}"
-
-
-def _numbers(hint: dict[str, Any]) -> tuple[str, str]:
-    copied = f"{_percent(hint['copied'])} of tokens copied"
-    return f"{hint['reward']:.3f}", f"{_between(hint['reward_interval'], 3)}; {copied}"
 
 
 def _agreement(found: dict[str, Any]) -> str:
@@ -125,7 +127,7 @@ def _agreement(found: dict[str, Any]) -> str:
     low, high = min(-0.1, *ends), max(0.1, *ends)
     drawn = "".join(
         _row(row["method"], _interval(row["agreement"], row["interval"], low, high, mark=0.0),
-             f"{row['agreement']:.2f}", _between(row["interval"], 2))
+             _signed(row["agreement"]), _between(row["interval"], 2))
         for row in rows
     )  # fmt: skip
     left = ""
@@ -134,8 +136,9 @@ def _agreement(found: dict[str, Any]) -> str:
         left += f'<p class="soft left">Left out: {escape(names)}: {escape(why)}</p>'
     return (
         "<p>Correlation of the method's credit with the measured advantage, each less its mean over the rollout. GRPO has 0: it "
-        f'gives all {found["points"]} the same.</p><div class="rows">{drawn}<span></span>'
-        f'<div class="scale plot"><span>{low:.2f}</span><span>{high:.2f}</span></div><span></span></div>{left}'
+        f'gives all {found["points"]} the same.</p><div class="rows">{drawn}'
+        f'<div class="row"><span class="name"></span><span class="scale plot"><span>{_signed(low)}</span>'
+        f'<span>{_signed(high)}</span></span><span class="number"></span></div></div>{left}'
     )
 
 
@@ -143,8 +146,9 @@ def _cost(found: dict[str, Any]) -> str:
     rows = sorted(found["methods"], key=lambda row: row["seconds"])
     slowest = max(1e-9, *(row["seconds"] for row in rows))
     drawn = "".join(
-        f'<span class="name">{escape(row["method"])}</span><span class="plot">{_bar(row["seconds"] / slowest)}</span>'
-        f'<span class="number">{row["seconds"]:.1f} s</span><span class="number">{row["tokens"]:.1f}</span>'
+        f'<div class="row"><span class="name">{escape(row["method"])}</span><span class="plot">'
+        f'{_bar(row["seconds"] / slowest)}</span><span class="number">{row["seconds"]:.1f}</span>'
+        f'<span class="number">{row["passes"]}</span><span class="number">{row["tokens"]:.1f}</span></div>'
         for row in rows
     )
     seconds, playing = found["seconds"], found["seconds"]["playing"]
@@ -153,10 +157,11 @@ def _cost(found: dict[str, Any]) -> str:
         ("tokens sampled for it", f"{found['sampled_tokens']:,}".replace(",", " "), "rollouts and continuations"),
     ]
     return (
-        f"{_figures(figures)}<p style=\"margin-top:1rem\">Seconds for signals and credit of all {found['rollouts']} rollouts on "
-        "this machine, the signals that several methods share read for each; and the effective number of tokens that share a "
-        'rollout\'s credit.</p><div class="rows cost"><span class="head">method</span><span class="head plot"></span>'
-        f'<span class="head number">seconds</span><span class="head number">tokens</span>{drawn}</div>'
+        f"{_figures(figures)}<p style=\"margin-top:1rem\">Seconds to read the signals and assign the credit of all "
+        f"{found['rollouts']} rollouts on this machine; forwards + backwards that a training step takes beyond GRPO's; and the "
+        'effective number of tokens that share a rollout\'s credit.</p><div class="rows cost"><div class="row">'
+        '<span class="head">method</span><span class="head plot"></span><span class="head number">seconds</span>'
+        f'<span class="head number">passes</span><span class="head number">tokens</span></div>{drawn}</div>'
     )
 
 
@@ -168,8 +173,8 @@ def _figures(figures: list[tuple[str, str, str]]) -> str:
 
 def _row(name: str, drawing: str, number: str, small: str) -> str:
     return (
-        f'<span class="name">{escape(name)}</span><span class="plot">{drawing}</span>'
-        f'<span class="number">{escape(number)}<small>{escape(small)}</small></span>'
+        f'<div class="row"><span class="name">{escape(name)}</span><span class="plot">{drawing}</span>'
+        f'<span class="number">{escape(number)}<small>{escape(small)}</small></span></div>'
     )
 
 
@@ -200,7 +205,11 @@ def _bar(share: float) -> str:
 
 
 def _between(interval: tuple[float, float], digits: int) -> str:
-    return f"{interval[0]:.{digits}f} to {interval[1]:.{digits}f}"
+    return f"{_signed(interval[0], digits)} to {_signed(interval[1], digits)}"
+
+
+def _signed(value: float, digits: int = 2) -> str:
+    return f"{value:.{digits}f}".replace("-", "−")
 
 
 def _percent(share: float) -> str:

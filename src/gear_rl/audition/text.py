@@ -34,7 +34,7 @@ def text(found: dict[str, Any]) -> str:
     lines += [
         "",
         f"Whose credit agrees with what each {found['points'][:-1]} did to the outcome? (95 % intervals)",
-        f"  {'method':20} {'agreement':24} {'tokens':>6} {'seconds':>8}",
+        f"  {'method':20} {'agreement':24} {'tokens':>6} {'seconds':>8} {'passes':>7}",
     ]
     lines += [f"  {_row(row)}" for row in found["methods"]]
     for why in dict.fromkeys(found["left_out"].values()):
@@ -58,7 +58,7 @@ def _about(hint: dict[str, Any]) -> list[str]:
 def _row(row: dict[str, Any]) -> str:
     low, high = row["interval"]
     agreement = f"{row['agreement']:.2f} ({low:.2f} to {high:.2f})"
-    return f"{row['method']:20} {agreement:24} {row['tokens']:6.1f} {row['seconds']:8.1f}"
+    return f"{row['method']:20} {agreement:24} {row['tokens']:6.1f} {row['seconds']:8.1f} {row['passes']:>7}"
 
 
 def _percent(share: float) -> str:
