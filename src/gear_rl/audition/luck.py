@@ -15,9 +15,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from gear_rl.audition.agreement import RESAMPLES, Floats
 from gear_rl.audition.groups import Groups
 from gear_rl.audition.values import TurnValue, Value
+from gear_rl.evaluation.intervals import LEVEL
 
 COLLAPSE = 0.25
 """Of the reward's range."""
@@ -45,18 +48,26 @@ def lucky_wins(groups: Groups, turns: Sequence[TurnValue]) -> dict[str, Any]:
     if groups.task.judge_knows_decisions:
         truly = [not groups.verdicts[i].success for i in won]
         both = sum(a and b for a, b in zip(flagged, truly, strict=True))
+        auc = _auc(np.array([fall for fall, _ in falls]), np.array(truly, dtype=bool), groups.seed)
         found["labels"] = {
             "lucky": sum(truly),
-            "auc": _auc([fall for fall, _ in falls], truly),
+            "auc": auc and auc[0],
+            "auc_interval": auc and auc[1],
             "precision": both / sum(flagged) if any(flagged) else None,
             "recall": both / sum(truly) if any(truly) else None,
         }
     return found
 
 
-def _auc(scores: Sequence[float], labels: Sequence[bool]) -> float | None:
-    """Chance that a labelled one has the higher score; None without both kinds."""
-    high, low = (np.array([s for s, given in zip(scores, labels, strict=True) if given is wanted]) for wanted in (True, False))
+def _auc(scores: Floats, labels: NDArray[np.bool_], seed: int) -> tuple[float, tuple[float, float]] | None:
+    """Chance that a labelled one has the higher score, both (n,), with a bootstrap interval; None without both kinds."""
+    high, low = scores[labels], scores[~labels]
     if not len(high) or not len(low):
         return None
-    return float((high[:, None] > low).mean() + 0.5 * (high[:, None] == low).mean())
+    better = (high[:, None] > low) + 0.5 * (high[:, None] == low)  # (labelled, others)
+    rng, drawn = np.random.default_rng(seed), []
+    for _ in range(RESAMPLES):
+        rows, columns = rng.integers(0, len(high), len(high)), rng.integers(0, len(low), len(low))
+        drawn.append(better[rows][:, columns].mean())
+    ends = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(better.mean()), (float(ends[0]), float(ends[1]))

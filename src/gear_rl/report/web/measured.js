@@ -27,15 +27,26 @@ function measuredBadge(turn) {
 const measuredLine = (turn) => el("p", { class: "measured-line" }, `this turn, measured: ${measuredWords(turn)}, `,
   `${plural(turn.continuations, "continuation")}`);
 
+// Opens the group, and goes to the turn as soon as its card is there. A filter may hide the card.
+async function openMeasured({ g, i, turn }) {
+  set("group", g);
+  for (let frames = 0; frames < 120; frames++) {
+    const found = byId("pane").dataset.group === String(g) && document.querySelector(`.card[data-aligned="${i}"]`);
+    if (found) {
+      await found.fill();
+      return (found.querySelector(`.measured[data-turn="${turn}"]`) ?? found).scrollIntoView({ block: "center", behavior: "smooth" });
+    }
+    await new Promise(requestAnimationFrame);
+  }
+  byId("rollouts").scrollIntoView({ behavior: "smooth" });
+}
+
 function measuredSection() {
   const names = [...new Set(measuredTurns.flatMap(({ credit }) => Object.keys(credit)))];
   const once = measuredTurns.filter(({ g, i, turn }, k) =>
     measuredTurns.findIndex((other) => other.g === g && other.i === i && other.turn === turn) === k);
   const row = (turn) => el("tr", {},
-    el("td", {}, el("button", { type: "button", class: "quiet", onclick: () => {
-      set("group", turn.g);
-      byId("rollouts").scrollIntoView({ behavior: "smooth" });
-    } }, `step ${turn.group.step}, group ${turn.group.group}, rollout ${turn.i + 1}, turn ${turn.turn}`)),
+    el("td", {}, el("button", { type: "button", class: "quiet", onclick: () => openMeasured(turn) }, `step ${turn.group.step}, group ${turn.group.group}, rollout ${turn.i + 1}, turn ${turn.turn}`)),
     el("td", {}, measuredPlot(turn)), el("td", { class: "mono" }, measuredWords(turn)),
     names.map((name) => el("td", { class: "mono" }, name in turn.credit ? two(turn.credit[name]) : "–")));
   return el("div", { class: "measured-table" },
