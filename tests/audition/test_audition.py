@@ -71,7 +71,14 @@ def test_the_command_answers_every_question(tmp_path, capsys):
 
 
 def the_page_draws_it_and_escapes_what_it_shows(page: str, found: dict) -> None:
-    for words in ("anything to gain", "hint any good", "form calls", "form other", "Whose credit agrees", "would it cost"):
+    for words in (
+        "anything to gain",
+        "hint any good",
+        "form calls",
+        "form other",
+        "Whose credit agrees",
+        "would it cost",
+    ):
         assert words in page
     assert page.count("<svg") == 2 * 2 + 3 + 3 and "Left out: opsd" in page  # two forms twice; three methods twice
     assert "http:" not in page and "https:" not in page and "<script" not in page and "default-src 'none'" in page

@@ -31,7 +31,7 @@ def test_lucky_wins_are_compared_with_the_tasks_own_labels():
         for t in range(3)
     ]
     verdicts = [Verdict(1.0, False), Verdict(1.0, True), Verdict(1.0, True), Verdict(0.0, False)]
-    groups = SimpleNamespace(rewards=[v.reward for v in verdicts], verdicts=verdicts, task=Workshop())
+    groups = SimpleNamespace(rewards=[v.reward for v in verdicts], verdicts=verdicts, task=Workshop(), seed=0)
     found = lucky_wins(groups, turns)
     assert (found["won"], found["lucky"]) == (3, 1)  # the last one lost: its fall is no luck
     assert found["labels"] == {"lucky": 1, "auc": 1.0, "auc_interval": (1.0, 1.0), "precision": 1.0, "recall": 1.0}

@@ -1,4 +1,4 @@
-"""`gear credit --check`: turns are measured beside their credit, and whatever cannot be measured is one line and exit code 2."""
+"""`gear credit --check`: turns are measured beside their credit; what cannot be measured is one line and exit code 2."""
 
 from __future__ import annotations
 

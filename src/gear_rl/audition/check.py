@@ -121,14 +121,19 @@ def text(found: dict[str, Any], width: int = 24) -> str:
     for name, both in found["methods"].items():
         for side in ("blamed", "praised"):
             lines.append(f"  {name + ', ' + side:32} {_summary(both[side])}")
-    lines += ["", f"{'group.rollout.turn':20} {'said':{width}} {'measured':24}" + "".join(f"{n[:14]:>15}" for n in names)]
+    lines += [
+        "",
+        f"{'group.rollout.turn':20} {'said':{width}} {'measured':24}" + "".join(f"{n[:14]:>15}" for n in names),
+    ]
     for turn in sorted(found["turns"], key=lambda turn: turn["credit"][names[0]]):
         place = f"{turn['group']}.{turn['rollout']}.{turn['turn']}"
         said = " ".join("".join(c if c.isprintable() else " " for c in turn["said"]).split())
         said = said if len(said) <= width else said[: width - 1] + "…"
         low, high = turn["interval"]
         measured = f"{turn['advantage']:+.2f} ({low:+.2f} to {high:+.2f})"
-        lines.append(f"{place:20} {said:{width}} {measured:24}" + "".join(f"{turn['credit'][n]:>+15.2f}" for n in names))
+        lines.append(
+            f"{place:20} {said:{width}} {measured:24}" + "".join(f"{turn['credit'][n]:>+15.2f}" for n in names)
+        )
     return "\n".join(lines)
 
 

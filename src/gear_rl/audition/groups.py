@@ -171,7 +171,14 @@ def _is_without_hint(row: Row) -> bool:
 
 
 def play_groups(
-    task: Task, model: Any, tokenizer: Any, rows: list[Row], size: int, *, seed: int = 0, temperature: float = 1.0,
+    task: Task,
+    model: Any,
+    tokenizer: Any,
+    rows: list[Row],
+    size: int,
+    *,
+    seed: int = 0,
+    temperature: float = 1.0,
     points: Points = "turns",
 ) -> Groups:
     """`size` rollouts of each row. Some rows without a hint are an error, all are not."""

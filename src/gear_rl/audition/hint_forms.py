@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import Field, fields, is_dataclass, replace
+from typing import Any
 
 from gear_rl.errors import GearError
 from gear_rl.tasks.base import Row, Task
@@ -13,18 +14,20 @@ OPTIONS = ("hint", "hint_form")
 
 def form_of(task: Task) -> str | None:
     """The form in use. None: the task has one form only."""
-    return getattr(task, _option(task) or "", None)
+    option, _ = _forms(task)
+    return getattr(task, option) if option else None
 
 
 def other_forms(task: Task, rows: list[Row], seed: int) -> dict[str, tuple[Task, list[Row]]]:
     """Form → the task that writes it, and `rows` (its first training problems) with hints of that form. A form that does not
     go with the task's other options is left out."""
-    option, found = _option(task), dict[str, tuple[Task, list[Row]]]()
-    for form in _forms(task, option) if option else ():
-        if form == getattr(task, option or ""):
+    found = dict[str, tuple[Task, list[Row]]]()
+    option, forms = _forms(task)
+    for form in forms:
+        if form == getattr(task, option):
             continue
         try:
-            other = replace(task, **{option: form})  # type: ignore[type-var]
+            other: Task = replace(task, **{option: form})  # type: ignore[type-var]
         except GearError:
             continue
         told = other.rows("train", len(rows), seed)
@@ -33,11 +36,11 @@ def other_forms(task: Task, rows: list[Row], seed: int) -> dict[str, tuple[Task,
     return found
 
 
-def _option(task: Task) -> str | None:
-    known = {field.name for field in fields(task)} if is_dataclass(task) else set()
-    return next((name for name in OPTIONS if name in known and len(_forms(task, name)) > 1), None)
-
-
-def _forms(task: Task, option: str) -> tuple[str, ...]:
-    (declared,) = (field for field in fields(task) if field.name == option)  # type: ignore[arg-type]
-    return tuple(declared.metadata.get("choices") or task.hint_forms)
+def _forms(task: Task) -> tuple[str, tuple[str, ...]]:
+    """The option that names the form, and the forms; "" and none where there is one form only."""
+    known: tuple[Field[Any], ...] = fields(task) if is_dataclass(task) else ()
+    for declared in known:
+        choices: tuple[str, ...] = tuple(declared.metadata.get("choices") or task.hint_forms)
+        if declared.name in OPTIONS and len(choices) > 1:
+            return declared.name, choices
+    return "", ()

@@ -44,7 +44,11 @@ def lucky_wins(groups: Groups, turns: Sequence[TurnValue]) -> dict[str, Any]:
     won = sorted({turn.rollout for turn in turns if rewards[turn.rollout] == max(rewards)})
     falls = [largest_fall([turn.before for turn in turns if turn.rollout == i]) for i in won]
     flagged = [fall > COLLAPSE and clear for fall, clear in falls]
-    found: dict[str, Any] = {"won": len(won), "lucky": sum(flagged), "mean_fall": float(np.mean([f for f, _ in falls] or [0]))}
+    found: dict[str, Any] = {
+        "won": len(won),
+        "lucky": sum(flagged),
+        "mean_fall": float(np.mean([f for f, _ in falls] or [0])),
+    }
     if groups.task.judge_knows_decisions:
         truly = [not groups.verdicts[i].success for i in won]
         both = sum(a and b for a, b in zip(flagged, truly, strict=True))

@@ -135,8 +135,8 @@ def _agreement(found: dict[str, Any]) -> str:
         names = ", ".join(name for name, given in found["left_out"].items() if given == why)
         left += f'<p class="soft left">Left out: {escape(names)}: {escape(why)}</p>'
     return (
-        "<p>Correlation of the method's credit with the measured advantage, each less its mean over the rollout. GRPO has 0: it "
-        f'gives all {found["points"]} the same.</p><div class="rows">{drawn}'
+        "<p>Correlation of the method's credit with the measured advantage, each less its mean over the rollout. GRPO has 0: "
+        f'it gives all {found["points"]} the same.</p><div class="rows">{drawn}'
         f'<div class="row"><span class="name"></span><span class="scale plot"><span>{_signed(low)}</span>'
         f'<span>{_signed(high)}</span></span><span class="number"></span></div></div>{left}'
     )
@@ -157,7 +157,7 @@ def _cost(found: dict[str, Any]) -> str:
         ("tokens sampled for it", f"{found['sampled_tokens']:,}".replace(",", " "), "rollouts and continuations"),
     ]
     return (
-        f"{_figures(figures)}<p style=\"margin-top:1rem\">Seconds to read the signals and assign the credit of all "
+        f'{_figures(figures)}<p style="margin-top:1rem">Seconds to read the signals and assign the credit of all '
         f"{found['rollouts']} rollouts on this machine; forwards + backwards that a training step takes beyond GRPO's; and the "
         'effective number of tokens that share a rollout\'s credit.</p><div class="rows cost"><div class="row">'
         '<span class="head">method</span><span class="head plot"></span><span class="head number">seconds</span>'

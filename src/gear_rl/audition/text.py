@@ -12,7 +12,9 @@ def text(found: dict[str, Any]) -> str:
     outcome, hint, seconds = found["outcome"], found["hint"], found["seconds"]
     low, high = outcome["reward_interval"]
     many = f"{found['prompts']} prompts, {found['group']} rollouts each, {found['continuations']} continuations"
-    moved = f"{outcome['clear_turns']} of {outcome['measured_turns']} measured {found['points']} clearly moved the outcome"
+    moved = (
+        f"{outcome['clear_turns']} of {outcome['measured_turns']} measured {found['points']} clearly moved the outcome"
+    )
     lucky = found["lucky_wins"]
     lines = [
         f"Task {found['task']}: {many}",

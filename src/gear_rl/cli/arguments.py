@@ -18,7 +18,7 @@ COUNT, POSITIVE = argument(int, at_least=1), argument(float, above=0)
 TASK = "a task (`gear tasks` lists them), a .jsonl file or package.module:Class"
 
 
-def add_task(parser: argparse.ArgumentParser, default: str | None = "workshop", **more: Any) -> None:
+def add_task(parser: argparse._ActionsContainer, default: str | None = "workshop", **more: Any) -> None:
     parser.add_argument("--task", help=TASK + (f"; default: {default}" if default else ""), **more)
     parser.add_argument("--data", metavar="DIR", help="folder with the task's data: short for --set task.data=DIR")
 

@@ -28,7 +28,9 @@ NOT_HERE = ("from_rewards", "hint_template", "chat_template")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("check", "Measure turns by going on from before and after them. Also reads --model.")
+    group = parser.add_argument_group(
+        "check", "Measure turns by going on from before and after them. Also reads --model."
+    )
     group.add_argument("--check", action="store_true", help="measure the most blamed and most praised turns")
     group.add_argument("--turns", type=COUNT, metavar="N", help="of each side and method (default 8)")
     group.add_argument("--continuations", type=COUNT, metavar="N", help="of each point at most (default 32)")
@@ -66,7 +68,9 @@ def run(args: argparse.Namespace, source: Path, check_out: Any) -> int:
     methods = [method(name, **options[name]) for name in names if name not in as_recorded]
     config = _config(source) if args.task is None else None
     if args.task is None and config is None:
-        raise GearError(f"{source} does not lie in its run folder: name with --task (and --set task.NAME=…) what was played.")
+        raise GearError(
+            f"{source} does not lie in its run folder: name with --task (and --set task.NAME=…) what was played."
+        )
     given = {**(config.task_options if config else {}), **settings.get("task", {})}
     task = make_task(args.task or (config.task if config else ""), **given)
     out = args.out or measured_path(source)
@@ -80,7 +84,9 @@ def run(args: argparse.Namespace, source: Path, check_out: Any) -> int:
         groups = _groups(args, source, config, task, lines)
         advantages: dict[str, Tensor] = {name: _recorded(groups, lines) for name in as_recorded}
         advantages |= {chosen.name: groups.credit(chosen).credit.advantages for chosen in methods}
-        found = check(groups, lines, {name: advantages[name] for name in names}, args.turns or 8, args.continuations or 32)
+        found = check(
+            groups, lines, {name: advantages[name] for name in names}, args.turns or 8, args.continuations or 32
+        )
     finally:
         task.close()
     write_json(out, found)

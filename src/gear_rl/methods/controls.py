@@ -127,7 +127,8 @@ CONTROLS: dict[str, Callable[[type[Method]], _Control]] = {
 
 
 def falls(values: Tensor, rollouts: Rollouts) -> Tensor:
-    """The most that each rollout's value, packed (B, L), ever lost on the way, in shares of the batch's range of rewards → (B,)."""
+    """The most that each rollout's value, packed (B, L), ever lost on the way → (B,), in shares of the batch's range of
+    rewards."""
     turns, rewards = Turns(rollouts.actions), rollouts.rewards[rollouts.scorable]
     table = turns.at_first_tokens(values)  # (B, K)
     lost = (table.cummax(1).values - table).masked_fill(~turns.taken, 0).amax(1)
