@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import pytest
+
 from gear_rl.audition.hint_forms import form_of, other_forms
 from gear_rl.audition.luck import largest_fall, lucky_wins
 from gear_rl.audition.values import TurnValue, Value
@@ -34,7 +36,10 @@ def test_lucky_wins_are_compared_with_the_tasks_own_labels():
     groups = SimpleNamespace(rewards=[v.reward for v in verdicts], verdicts=verdicts, task=Workshop(), seed=0)
     found = lucky_wins(groups, turns)
     assert (found["won"], found["lucky"]) == (3, 1)  # the last one lost: its fall is no luck
-    assert found["labels"] == {"lucky": 1, "auc": 1.0, "auc_interval": (1.0, 1.0), "precision": 1.0, "recall": 1.0}
+    labels = found["labels"]
+    assert (labels["lucky"], labels["auc"], labels["precision"], labels["recall"]) == (1, 1.0, 1.0, 1.0)
+    shares = labels["true_share"], labels["true_share_weighed"]
+    assert shares == pytest.approx((2 / 3, 2 / 2.25))  # 1 − 0.75 is left of the lucky one
     groups.task.judge_knows_decisions = False
     assert "labels" not in lucky_wins(groups, turns)
 

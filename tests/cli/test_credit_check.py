@@ -59,6 +59,8 @@ def test_measured_advantages_stand_beside_each_methods_credit(run, capsys):
         own = [a for a, t in zip(line.advantages, line.turns, strict=True) if t == turn["turn"]]
         assert min(own) - 1e-4 <= turn["credit"]["gear"] <= max(own) + 1e-4  # as recorded, a mean of its tokens
         assert turn["credit"]["grpo"] == pytest.approx(line.group_advantage, abs=1e-3)
+    sides = found["methods"]["grpo"]
+    assert sides["blamed"]["average"] < 0 < sides["praised"]["average"]  # of rollouts that lost, and won, in mixed groups
     blamed = sorted(found["turns"], key=lambda turn: turn["credit"]["gear"])[0]
     assert blamed["credit"]["gear"] < 0 and blamed["reward"] == 0
     assert len(read_measured(run / "rollouts.measured.json")) == len(found["turns"])
@@ -120,6 +122,9 @@ def test_a_record_that_cannot_be_played_again_is_named(run, tmp_path, capsys):
     alone = changed(record, tmp_path)
     assert "name with --task" in fails([alone, *QUICK], capsys)
     assert "it has a prompt that none of them has" in fails([alone, *QUICK, "--task", "workshop"], capsys)
+    words = ["--task", "workshop", "--set", "task.steps=4", "--turns", "1", "--continuations", "1", "--check"]
+    assert main(["credit", str(alone), *words]) == 0  # its problems are found among the task's own
+    (tmp_path / "rollouts.measured.json").unlink()
     shutil.copy(run / "config.json", tmp_path)
     elsewhere = changed(record, tmp_path, problem=lambda line: "order 7")
     assert "it has problem 'order 7'" in fails([elsewhere, *QUICK], capsys)

@@ -50,7 +50,7 @@ def check(
         "continuations": work.continuations,
         "methods": {
             name: {
-                side: _side([measured[turn] for turn in turns])
+                side: _side([measured[turn] for turn in turns], work)
                 for side, turns in zip(("blamed", "praised"), both, strict=True)
             }
             for name, both in sides.items()
@@ -74,9 +74,10 @@ def _sides(table: list[list[float]], count: int, seed: int) -> tuple[list[Turn],
     return first(-1), first(+1)
 
 
-def _side(turns: Sequence[TurnValue]) -> dict[str, Any] | None:
-    """What a method's most blamed, or most praised, turns did. The interval is that of the measurement of these very turns.
-    None: it has none."""
+def _side(turns: Sequence[TurnValue], work: Interventions) -> dict[str, Any] | None:
+    """What a method's most blamed, or most praised, turns did. The interval is that of the measurement of these very turns;
+    other turns would differ by more. "average": what a turn of the same rollouts did on average, so that what is left is the
+    choice of the turn and not that of the rollout. None: it has none."""
     if not turns:
         return None
     middle, half = mean(turn.advantage for turn in turns), math.hypot(*(turn.half_width for turn in turns)) / len(turns)
@@ -84,6 +85,7 @@ def _side(turns: Sequence[TurnValue]) -> dict[str, Any] | None:
         "turns": len(turns),
         "advantage": middle,
         "interval": (middle - half, middle + half),
+        "average": mean(work.average(turn) for turn in turns),
         "clearly_hurt": sum(turn.interval[1] < 0 for turn in turns),
         "clearly_helped": sum(turn.interval[0] > 0 for turn in turns),
     }
@@ -116,7 +118,8 @@ def text(found: dict[str, Any], width: int = 24) -> str:
     lines = [
         f"Step {found['step']}: {found['rollouts']} rollouts, {found['continuations']} continuations",
         "",
-        "Measured advantage of the turns that each method blames and praises most (95 % intervals)",
+        "Measured advantage of the turns that each method blames and praises most (95 % intervals of the measurement)",
+        "in brackets: the average turn of the same rollouts",
     ]
     for name, both in found["methods"].items():
         for side in ("blamed", "praised"):
@@ -142,4 +145,4 @@ def _summary(side: dict[str, Any] | None) -> str:
         return "none"
     low, high = side["interval"]
     clear = f"{side['clearly_hurt']} clearly hurt, {side['clearly_helped']} clearly helped"
-    return f"{side['advantage']:+.3f} ({low:+.3f} to {high:+.3f}), {side['turns']} turns: {clear}"
+    return f"{side['advantage']:+.3f} ({low:+.3f} to {high:+.3f}) [{side['average']:+.3f}], {side['turns']} turns: {clear}"

@@ -59,8 +59,15 @@ def lucky_wins(groups: Groups, turns: Sequence[TurnValue]) -> dict[str, Any]:
             "auc_interval": auc and auc[1],
             "precision": both / sum(flagged) if any(flagged) else None,
             "recall": both / sum(truly) if any(truly) else None,
+            "true_share": 1 - sum(truly) / max(1, len(won)),
+            "true_share_weighed": _true_share([1 - fall for fall, _ in falls], truly),
         }
     return found
+
+
+def _true_share(weights: Sequence[float], lucky: Sequence[bool]) -> float:
+    """Of all weight, what true wins have: `NAME+without_lucky_wins` weighs wins so."""
+    return sum(w for w, given in zip(weights, lucky, strict=True) if not given) / max(sum(weights), 1e-12)
 
 
 def _auc(scores: Floats, labels: NDArray[np.bool_], seed: int) -> tuple[float, tuple[float, float]] | None:

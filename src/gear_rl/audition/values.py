@@ -128,6 +128,12 @@ class Interventions:
             self._values[key] = Value(*low_high, known, exact=turn == last)
         return self._values[key]
 
+    def average(self, turn: TurnValue) -> float:
+        """The mean advantage of all turns of the rollout that `turn` is from: (reward − V(start)) / turns. No turn of it needs
+        to be measured for that."""
+        start, end = self._value(turn.rollout, 0), self.groups.rewards[turn.rollout]
+        return (end - start.mean) / len(self.groups.spans(turn.rollout))
+
     def _sample(self, points: set[tuple[int, int]], count: int) -> None:
         """`count` more continuations of each point."""
         groups = self.groups
