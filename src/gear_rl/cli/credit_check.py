@@ -108,10 +108,10 @@ def _config(source: Path) -> TrainConfig | None:
 def _of_step(rollouts: Any, step: int | None, source: Path) -> list[RecordedRollout]:
     """The rollouts of `step`, or of the first step, group by group."""
     lines: list[RecordedRollout] = []
-    steps = set()
+    steps: dict[int, None] = {}  # in the record's order
     for line in rollouts:
-        steps.add(line.step)
-        if line.step == (min(steps) if step is None else step):
+        steps.setdefault(line.step)
+        if line.step == (next(iter(steps)) if step is None else step):
             lines.append(line)
     if not lines:
         known = ", ".join(map(str, sorted(steps)[:8])) + (", …" if len(steps) > 8 else "") or "none"
