@@ -27,6 +27,7 @@ def write_scored(
         hinted_prompts=None if scored.hinted is None else decode(scored.hinted.prompt_ids),
         token_texts=texts,
         successes=successes,
+        problems=[name if isinstance(name := row.get("id"), str) else None for row in sampled.rows],
     )
     return texts
 

@@ -42,11 +42,13 @@ class RecordedRollout:
     advantages: list[float]
     trained: bool = True
     """False: the engine did not train on it, such as a truncated completion that TRL masks."""
+    problem: str | None = None
+    """The id of the task's row that it was played on; None where rows have none, and in records of earlier versions."""
 
 
 def checked(content: dict[str, Any], where: str) -> RecordedRollout:
     """The line as a rollout: every field present, of its type, and all lists of one length."""
-    content = {"trained": True, **content}  # older records do not say
+    content = {"trained": True, "problem": None, **content}  # older records do not say
     names = [f.name for f in fields(RecordedRollout)]
     for name in names:
         if name not in content:
@@ -110,6 +112,7 @@ _VALUE_CHECKS: dict[str, Callable[[Any], bool]] = {
     "group_advantage": lambda x: x is None or _is_number(x),
     "prompt": lambda x: isinstance(x, str),
     "hinted_prompt": lambda x: x is None or isinstance(x, str),
+    "problem": lambda x: x is None or isinstance(x, str),
     "token_ids": lambda x: isinstance(x, list),
     "signals": lambda x: isinstance(x, dict),
 }

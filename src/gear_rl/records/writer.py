@@ -56,6 +56,7 @@ class RecordWriter(Closing):
         hinted_prompts: Sequence[str | None] | None,
         token_texts: Sequence[Sequence[str]],
         successes: Sequence[bool | None] | None = None,
+        problems: Sequence[str | None] | None = None,
     ) -> None:
         """Append a batch of B rollouts. `token_texts[i]` has a text per token of completion i; what follows in the
         (B, T) tensors is padding. All of it is written, or none."""
@@ -94,6 +95,7 @@ class RecordWriter(Closing):
                 weights=[_short(x) for x in lists["weights"][i][:n]],
                 advantages=[_short(x) for x in lists["advantages"][i][:n]],
                 trained=rollouts.trained is None or bool(rollouts.trained[i]),
+                problem=None if problems is None else problems[i],
             )
             lines.append(_to_line(vars(line)))
         self.file.append(b"".join(lines))

@@ -4,7 +4,8 @@ sources      a run folder or a record          comparable   which runs may stand
 collect      reads the records once            packing      how tokens travel inside the page
 shares       praise and blame by turn, kind …  scales       one scale per colouring
 kinds        what kind of token it is          curves       metrics and alarms
-page         the HTML                          figure       the PNG, drawn by a headless browser
+measured     what `gear credit --check` found  figure       the PNG, drawn by a headless browser
+page         the HTML
 web/         the page's own style and script
 """
 
