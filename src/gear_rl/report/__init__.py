@@ -4,7 +4,9 @@ sources      a run folder or a record          comparable   which runs may stand
 collect      reads the records once            packing      how tokens travel inside the page
 shares       praise and blame by turn, kind …  scales       one scale per colouring
 kinds        what kind of token it is          curves       metrics and alarms
+clusters     blamed steps that are alike
 page         the HTML                          figure       the PNG, drawn by a headless browser
+watch        the page of a running training    notes        what a reader wrote, in a file beside the run
 web/         the page's own style and script
 """
 

@@ -99,6 +99,7 @@ function card(facts, run, aligned) {
     if (!rollout) return;
     const channel = channelOf(state.colour);
     map.replaceChildren(minimap(rollout, channel));
+    markNotes(node);
     missing.textContent = channel.values(rollout) ? "" : `no ${channel.name.toLowerCase()} here: ${whyMissing(channel) || "this rollout has none"}`;
     paint(box, rollout);
   };
@@ -123,10 +124,17 @@ function card(facts, run, aligned) {
     if (!node.rollout) return;
     const { left, width } = map.getBoundingClientRect();
     const i = Math.min(node.rollout.n - 1, Math.floor(((event.clientX - left) / width) * node.rollout.n));
-    const token = box.querySelector(`.t[data-i="${i}"]`);
-    token?.scrollIntoView({ block: "nearest", behavior: "smooth" });
-    if (token) inspector.show(token, { pin: true });
+    node.showToken(i, { block: "nearest", behavior: "smooth" });
   });
+  node.showToken = (i, how = { block: "center", behavior: "instant" }) => {
+    if (i < node.rollout.n && !box.querySelector(`.t[data-i="${i}"]`)) {
+      fillTokens(box, node.rollout, index.runs[run].gaps, node.rollout.n);
+      node.repaint();
+    }
+    const token = box.querySelector(`.t[data-i="${i}"]`);
+    token?.scrollIntoView(how);
+    if (token) inspector.show(token, { pin: true });
+  };
   inSight.observe(node);
   return node;
 }
