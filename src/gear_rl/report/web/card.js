@@ -5,7 +5,7 @@ const SHORT_REPLY = 90; // characters; a tool's reply of this length stays on th
 
 function outcome(facts) {
   const success = facts.success === null ? null
-    : el("span", { class: facts.success ? "yes" : "no" }, facts.success ? "true success" : facts.side > 0 ? "lucky: no true success" : "no success");
+    : el("span", { class: facts.success ? "yes" : "no" }, el("span", { "aria-hidden": "true" }, facts.success ? "✓ " : "✗ "), facts.success ? "true success" : facts.side > 0 ? "lucky: no true success" : "no success");
   return el("div", { class: "outcome" }, mark(facts), el("b", {}, `reward ${short(facts.reward)}`),
     facts.advantage !== null && el("span", { title: "the advantage of the whole rollout, before a method spreads it" }, `A ${signed(facts.advantage)}`),
     success, el("span", { class: "muted" }, `${plural(facts.actions, "sampled token")}, ${plural(facts.turns, "turn")}`,

@@ -52,6 +52,7 @@ function asSvg(root) {
   const box = (x, y, w, h, fill, more = {}) => w > 0 && h > 0 && out.append(svg("rect", { x: x.toFixed(2), y: y.toFixed(2), width: w.toFixed(2), height: h.toFixed(2), fill, ...more }));
 
   const token = (node) => {
+    if (node.classList.contains("masked")) return;
     const tones = { plus: "--plus", minus: "--minus", more: "--more", less: "--soft" };
     const tone = Object.keys(tones).find((name) => node.classList.contains(name));
     const v = Number(node.style.getPropertyValue("--v")) || 0, adaptive = node.classList.contains("adaptive");
@@ -95,7 +96,7 @@ function asSvg(root) {
       if (!text.trim() || !rect.width) continue;
       const { x, y } = at(rect), shown = text.replace(/\s/g, " ");
       out.append(svg("text", { x: x.toFixed(2), y: (y + (rect.height - ascent - descent) / 2 + ascent).toFixed(2), fill: style.color, "font-family": style.fontFamily,
-        "font-size": style.fontSize, "font-weight": style.fontWeight, "font-style": style.fontStyle, textLength: rect.width.toFixed(2), lengthAdjust: "spacingAndGlyphs", style: "white-space: pre" }, shown));
+        "font-size": style.fontSize, "font-weight": style.fontWeight, "font-style": style.fontStyle, textLength: rect.width.toFixed(2), lengthAdjust: "spacingAndGlyphs", "xml:space": "preserve" }, shown));
     }
   };
   const picture = (node) => {

@@ -3,6 +3,7 @@
 const inspector = (() => {
   const panel = el("div", { id: "inspector", role: "status", hidden: true });
   let current = null, pinned = false;
+  panel.addEventListener("toggle", () => current && place(current), true); // a note being written needs more room
 
   const twins = (token) => {
     const own = token.closest(".card");

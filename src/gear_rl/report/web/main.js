@@ -81,7 +81,7 @@ function still(group) {
 
 function ready() {
   const cards = [...document.querySelectorAll(".card")].filter((c) => c.fill);
-  const inView = (c) => c.getBoundingClientRect().top < innerHeight;
+  const inView = (c) => c.getBoundingClientRect().top < innerHeight && c.getBoundingClientRect().bottom > 0;
   if (!cards.length || cards.some((c) => !c.dataset.filled && inView(c))) return requestAnimationFrame(ready);
   requestAnimationFrame(() => {
     standWhereItStood();

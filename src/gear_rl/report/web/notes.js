@@ -82,7 +82,7 @@ function notesSection() {
       return noteLine(note, group, `step ${note.step}, group ${note.group}, rollout ${note.rollout}${note.token === null ? "" : `, token ${note.token}`}`);
     }));
     how.replaceChildren(all.length ? plural(all.length, "note") : "None yet: click a token, or open the details of a rollout. ",
-      index.live ? all.length ? ", kept in a file beside the run. " : "" : all.length ? ". They last while this page is open; in the run's folder, notes.json is in the next report. " : "",
+      index.live ? all.length ? ", kept in a file beside the run. " : "" : all.length ? ". They are lost when this page closes. Put them into the run's folder, and the next report has them: " : "",
       all.length ? save : "");
     document.querySelectorAll(".card").forEach(markNotes);
   };
