@@ -153,7 +153,7 @@ class Page:
         problems = [
             entry["message"] for entry in self.driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")
         ]
-        assert not problems
+        assert not problems, problems[:3]
 
 
 def number(text: str) -> float:

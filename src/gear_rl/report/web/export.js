@@ -83,7 +83,8 @@ function asSvg(root) {
       if (!rect.width) continue;
       if (last && Math.abs(last[1].top - rect.top) < 2) {
         last[0] += node.data[k];
-        last[1] = { left: last[1].left, top: last[1].top, width: rect.right - last[1].left, height: rect.height };
+        const left = Math.min(last[1].left, rect.left), right = Math.max(last[1].left + last[1].width, rect.right); // either way round
+        last[1] = { left, top: last[1].top, width: right - left, height: rect.height };
       } else found.push([node.data[k], rect]);
     }
     return found;
