@@ -108,7 +108,8 @@ CALL = '<tool_call>\n{"name": "%s", "arguments": {"order_id": "W2378156", "item"
 def write_agents(path, *, steps=2, groups=2, header=None, feedback="The wrong order was changed."):
     """Rollouts that differ: in every group two winners exchange the item in turn 2, one loser cancels the order instead, and
     one exchanges the wrong item. The task knows these decisions, and `oracle` gives them all the blame."""
-    ways = [("exchange_item", "592811", 1), ("cancel_order", "592811", 0), ("exchange_item", "592811", 1), ("exchange_item", "777", 0)]
+    won = ("exchange_item", "592811", 1)
+    ways = [won, ("cancel_order", "592811", 0), won, ("exchange_item", "777", 0)]
     header = header or {**HEADER, "method": "oracle", "options": {}}
     said = [transcript([TURNS[0], TURNS[1], CALL % (tool, item), TURNS[3], TURNS[4]]) for tool, item, _ in ways] * groups
     longest = max(len(texts) for texts, _ in said)
@@ -118,7 +119,7 @@ def write_agents(path, *, steps=2, groups=2, header=None, feedback="The wrong or
     decision = torch.zeros(actions.shape)
     for i, texts in enumerate(rows):
         for k, text in enumerate(texts):
-            wrong = text in ("cancel", "_", "order") and "cancel" in texts[k - 2 : k + 1] or text == "777"
+            wrong = (text in ("cancel", "_", "order") and "cancel" in texts[k - 2 : k + 1]) or text == "777"
             decision[i, k] = -1.0 if wrong else 1.0 if text in ("exchang", "592") else 0.0
     rewards = torch.tensor([float(won) for *_, won in ways] * groups)
     rollouts = Rollouts(
@@ -138,7 +139,10 @@ def write_agents(path, *, steps=2, groups=2, header=None, feedback="The wrong or
                 hinted_prompts=None,
                 token_texts=[texts for texts, _ in said],
                 successes=[won > 0 for won in rewards.tolist()],
-                verdicts=[{"channels": {"right tool": won, "format": 1.0}, "feedback": None if won else feedback} for won in rewards.tolist()],
+                verdicts=[
+                    {"channels": {"right tool": won, "format": 1.0}, "feedback": None if won else feedback}
+                    for won in rewards.tolist()
+                ],
             )
     return path
 

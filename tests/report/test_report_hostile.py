@@ -64,7 +64,8 @@ def test_what_opens_beside_hostile_output_is_inert_too(browse, page, tmp_path):
     shown.wait(lambda: "Both say the same" in shown.text("#siblings"))
     shown.click(".card .details summary")
     shown.wait(lambda: shown.all(".verdict"))
-    assert shown.text(".verdict").count(NASTY) == 2 and NASTY in shown.text(".card-notes") and NASTY in shown.text("#reader-notes")
+    assert shown.text(".verdict").count(NASTY) == 2
+    assert NASTY in shown.text(".card-notes") and NASTY in shown.text("#reader-notes")
     picture = ET.fromstring(shown.saved("[data-save=svg]", tmp_path))  # well-formed, whatever was said
     assert not {node.tag.split("}")[1] for node in picture.iter()} & {"script", "img", "image", "foreignObject", "a"}
     text = shown.saved(".detail-body .actions button", tmp_path).decode("utf-8", "surrogatepass")

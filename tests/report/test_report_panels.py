@@ -1,4 +1,4 @@
-"""What opens beside the rollouts, in a real browser: siblings, blamed steps, tool calls, the verifier, notes, links, exports."""
+"""What opens beside the rollouts, in a real browser: siblings, blamed steps, tool calls, verifier, notes, links, exports."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ def test_blamed_steps_are_named_counted_and_lead_to_an_example(browse, page, lin
     shown = browse(page)
     rows = [row.text for row in shown.all("#clusters tr")]
     assert len(rows) == 2
-    tool = next(i for i, row in enumerate(rows) if row.startswith("wrong tool: cancel_order in turn 2 where winners called exchange_item"))
+    named = "wrong tool: cancel_order in turn 2 where winners called exchange_item"
+    tool = next(i for i, row in enumerate(rows) if row.startswith(named))
     item = 1 - tool
     assert rows[item].startswith("argument item of exchange_item in turn 2")
     assert all("4 rollouts" in row and "4 of 4 truly wrong" in row for row in rows)
@@ -120,7 +121,8 @@ def test_a_link_leads_to_a_token_and_notes_can_be_saved(browse, page, record, tm
     shown.wait(lambda: shown.one("#inspector").is_displayed())
     assert shown.text("#group-title") == "Step 1, group 0" and "token 150" in shown.text("#inspector")
     card = shown.js("return document.querySelector('.t.here').closest('.card').dataset.rollout")
-    assert card == "3" and shown.js("const r = document.querySelector('.t.here').getBoundingClientRect(); return r.top > 0 && r.bottom < 800")
+    seen = "const r = document.querySelector('.t.here').getBoundingClientRect(); return r.top > 0 && r.bottom < 800"
+    assert card == "3" and shown.js(seen)
     assert shown.js("return document.documentElement.scrollWidth") <= 390
     shown.js("location.hash = '#group=0/1&rollout=2&token=3'")
     shown.wait(lambda: shown.text("#group-title") == "Step 0, group 1" and "token 3 " in shown.text("#inspector"))

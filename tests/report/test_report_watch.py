@@ -145,7 +145,8 @@ def test_notes_are_checked_bounded_and_kept_whole(server):
     assert json.loads(ask(server, "notes")[1]) == {
         "notes": [{"step": 0, "group": 0, "rollout": 1, "token": 7, "text": "eight"}]
     }
-    for bad in ({"text": "x" * (LONGEST_NOTE + 1)}, {"text": 3}, {"step": -1}, {"token": 1.5}, {"path": "/etc"}, {"group": True}):
+    long = "x" * (LONGEST_NOTE + 1)
+    for bad in ({"text": long}, {"text": 3}, {"step": -1}, {"token": 1.5}, {"path": "/etc"}, {"group": True}):
         status, answer = note(server, **bad)
         assert status == 409 and json.loads(answer)["error"].startswith("note: ")
     assert note(server, text="x" * LONGEST_REQUEST)[0] == 413

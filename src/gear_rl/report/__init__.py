@@ -1,10 +1,10 @@
 """`gear report`: one self-contained HTML page that shows where the credit went; and the same as PNG or JSON.
 
-sources      a run folder or a record          comparable   which runs may stand on one page
+sources      a run folder, record or messages  comparable   which runs may stand on one page
 collect      reads the records once            packing      how tokens travel inside the page
 shares       praise and blame by turn, kind …  scales       one scale per colouring
 kinds        what kind of token it is          curves       metrics and alarms
-clusters     blamed steps that are alike
+clusters     blamed steps that are alike       from_messages  transcripts and Inspect logs
 page         the HTML                          figure       the PNG, drawn by a headless browser
 watch        the page of a running training    notes        what a reader wrote, in a file beside the run
 web/         the page's own style and script

@@ -70,13 +70,12 @@ class Notes:
 def checked_note(row: Any, where: str) -> Note:
     if not isinstance(row, dict) or not row.keys() <= {*_PLACE, "token", "text"}:
         raise GearError(f"{where}: must be an object with {', '.join(_PLACE)}, token and text.")
-    place = [row.get(name) for name in _PLACE]
     token, text = row.get("token"), row.get("text")
-    if not all(_is_count(number) for number in [*place, *([] if token is None else [token])]):
+    if not all(_is_count(row.get(name)) for name in _PLACE) or not (token is None or _is_count(token)):
         raise GearError(f"{where}: {', '.join(_PLACE)} and token must be whole numbers.")
     if not isinstance(text, str) or len(text) > LONGEST_NOTE:
         raise GearError(f"{where}: text must be at most {LONGEST_NOTE} characters of text.")
-    return Note(*place, token=token, text=text)
+    return Note(row["step"], row["group"], row["rollout"], token, text)
 
 
 def _is_count(value: Any) -> bool:

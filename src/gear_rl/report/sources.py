@@ -1,4 +1,4 @@
-"""What `gear report` reads: a run folder, or a record alone. Everything but the rollouts is read here.
+"""What `gear report` reads: a run folder, a record alone, or messages. Everything but the rollouts is read here.
 
 A run folder is data as much as the record in it: every file may be missing, half written, or from elsewhere.
 """
@@ -14,7 +14,8 @@ from typing import Any
 
 from gear_rl.errors import GearError
 from gear_rl.files import parse_json, read_json
-from gear_rl.records.record import LONGEST_LINE, RecordedRollout, open_record
+from gear_rl.records.record import LONGEST_LINE, RecordedRollout, is_record, open_record
+from gear_rl.report.from_messages import NOTE, Conversations, find_conversations
 from gear_rl.training.run_folder import RunFolder
 
 
@@ -40,6 +41,8 @@ class Source:
     evaluation: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     """What is missing and why, for the reader."""
+    conversations: Conversations | None = None
+    """What a file of messages holds; None for a record."""
     growing: bool = False
     """Whether a training may be writing it."""
     name: str = ""
@@ -54,6 +57,8 @@ class Source:
         return _word(self.header.get("task"), "unnamed task")
 
     def rollouts(self) -> Iterator[RecordedRollout]:
+        if self.conversations is not None:
+            return self.conversations.rollouts()
         return open_record(self.record, growing=self.growing)[1]
 
 
@@ -62,6 +67,8 @@ def open_source(path: Path, *, growing: bool = False) -> Source:
     if not path.exists():
         raise GearError(f"there is no run or record {path}.")
     if not path.is_dir():
+        if path.is_file() and not is_record(path) and (found := find_conversations(path)) is not None:
+            return Source(path, path, found.header, conversations=found, notes=[NOTE])
         header, _ = open_record(path)
         return Source(path, path, header, growing=growing)
     folder, config = RunFolder.open(path)
