@@ -78,6 +78,8 @@ def test_inspect_logs_open_as_they_are(tmp_path):
     assert said.startswith("<think>hm</think>I look.[image]\n<tool_call>") and '{"name": "bash"' in said
     masked = "".join(text for text, sampled in zip(first.token_texts, first.action_mask, strict=True) if not sampled)
     assert masked.strip() == "tool: a b c" and first.prompt == "user: How many files?\n"
+    path.write_text(json.dumps(log([sample(1, float("nan")), sample(1, True)])))
+    assert [rollout.reward for rollout in open_source(path).rollouts()] == [None, 1.0]
     shown = summary(collect([source]))
     assert [len(group["rollouts"]) for group in shown["groups"]] == [2, 1]
 
@@ -95,7 +97,7 @@ def test_what_is_no_log_or_has_no_answers_is_said(tmp_path, capsys):
     ]:
         path.write_text(json.dumps(content))
         with pytest.raises(GearError, match=message):
-            read_inspect_log(path)
+            read_inspect_log(path, content)
         assert main(["report", str(path)]) == 2
     (tmp_path / "log.eval").write_bytes(b"PK")
     assert main(["report", str(tmp_path / "log.eval")]) == 2

@@ -15,7 +15,6 @@ from typing import Any
 from gear_rl.chat.messages import Message
 from gear_rl.errors import GearError
 from gear_rl.files import kind_of
-from gear_rl.records.json_rows import read_rows
 from gear_rl.records.messages import read_messages
 
 VERSION = 2
@@ -40,9 +39,8 @@ def is_inspect_log(content: dict[str, Any]) -> bool:
     return isinstance(content.get("eval"), dict) and "status" in content and "version" in content
 
 
-def read_inspect_log(path: Path) -> tuple[dict[str, Any], list[InspectSample]]:
-    """Task and model, and every sample that has an answer of the model."""
-    _, content = next(read_rows(path))
+def read_inspect_log(path: Path, content: dict[str, Any]) -> tuple[dict[str, Any], list[InspectSample]]:
+    """Task and model, and every sample that has an answer of the model. `content`: the file, parsed."""
     if content.get("version") != VERSION:
         raise GearError(f"{path} is an Inspect log of version {content.get('version')!r}; version {VERSION} is read.")
     samples = content.get("samples")

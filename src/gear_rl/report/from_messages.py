@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gear_rl.chat.messages import Message
+from gear_rl.chat.messages import Message, well_formed
 from gear_rl.errors import GearError
+from gear_rl.files import read_json
 from gear_rl.records.inspect_log import is_inspect_log, read_inspect_log
 from gear_rl.records.json_rows import read_rows
 from gear_rl.records.recorded import RecordedRollout
@@ -32,7 +33,7 @@ class Conversations:
         self._known: dict[str, int] = {}
         self._rows: list[Row]
         if is_inspect_log(content):
-            facts, samples = read_inspect_log(path)
+            facts, samples = read_inspect_log(path, content)
             self.header |= {name: value for name, value in facts.items() if isinstance(value, str)}
             number = {problem: n for n, problem in enumerate(dict.fromkeys(s.problem for s in samples))}
             self._rows = [(number[s.problem], s.messages, s.reward, None, s.success, s.verdict) for s in samples]
@@ -94,7 +95,10 @@ def find_conversations(path: Path) -> Conversations | None:
     try:
         _, content = next(read_rows(path))
     except GearError:
-        return None  # then it is read as a record, whose errors say more
+        try:
+            content = well_formed(read_json(path, strict=False))  # Inspect writes NaN where a sample has no score
+        except (GearError, RecursionError):
+            return None  # then it is read as a record, whose errors say more
     return Conversations(path, content) if "messages" in content or is_inspect_log(content) else None
 
 
