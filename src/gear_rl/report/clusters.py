@@ -88,8 +88,10 @@ class Clusters:
         for (turn, what, text, instead), each in named:
             alone = what == "text" and often[turn, what, text, instead] == 1
             groups[(turn, "other", "other texts", None) if alone else (turn, what, text, instead)].append(each)
-        # By size; what is only alike in its turn comes last, and equal sizes stand in an order that does not change.
-        self._named = sorted(groups.items(), key=lambda item: (item[0][1] == "other", -len(item[1]), repr(item[0])))
+        blame = {name: sum(each.blame for each in members) for name, members in groups.items()}
+        # By size, then by blame; what is only alike in its turn comes last, and equals stand in an order that does not change.
+        order = lambda name: (name[1] == "other", -len(groups[name]), -blame[name], repr(name))  # noqa: E731
+        self._named = [(name, groups[name]) for name in sorted(groups, key=order)]
         for number, (_, members) in enumerate(self._named[:MOST_CLUSTERS]):
             for each in members:
                 each.cluster = number

@@ -2,15 +2,21 @@
 
 const CALLS = /<(tool_call|function_call)>([\s\S]*?)(?:<\/\1>|$)/g;
 
-// A call as JSON writes it; null where the model wrote something else.
-function readCall(text) {
-  try {
-    const call = JSON.parse(text);
-    const inner = call?.function ?? call;
-    return typeof inner?.name === "string" ? { name: inner.name, arguments: inner.arguments ?? inner.parameters ?? {} } : null;
-  } catch {
-    return null;
-  }
+// The calls between two tags: one, a list of them, or one a line. `call` is null where the model wrote something else.
+function readCalls(text) {
+  const parse = (part) => {
+    try {
+      return [JSON.parse(part)].flat();
+    } catch {
+      return null;
+    }
+  };
+  const lines = text.split("\n").filter((line) => line.trim());
+  const found = parse(text) ?? (lines.every(parse) ? lines.flatMap(parse) : [null]);
+  return found.map((call) => {
+    const inner = typeof call?.function === "object" ? call.function : call;
+    return { text: text.trim(), call: typeof inner?.name === "string" ? { name: inner.name, arguments: inner.arguments ?? inner.parameters ?? {} } : null };
+  });
 }
 
 // Turn by turn: what the policy said, the calls in it, and the environment's reply.
@@ -22,7 +28,7 @@ function turnsOf(rollout, run) {
       if (found.length) found[found.length - 1].reply = text;
       continue;
     }
-    const calls = [...text.matchAll(CALLS)].map((match) => ({ text: match[2].trim(), call: readCall(match[2]) }));
+    const calls = [...text.matchAll(CALLS)].flatMap((match) => readCalls(match[2]));
     found.push({ turn, start, text, calls, reply: "", credit: creditOf(rollout, start, end) });
   }
   return found;
