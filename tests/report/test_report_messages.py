@@ -54,7 +54,8 @@ def test_transcripts_open_as_they_are(browse, tmp_path):
     shown = browse(path.with_suffix(".html"))
     assert "words stand for tokens" in shown.text("#notes") and shown.listed() == "3 rollouts in 1 group"
     shown.fill_all()
-    values = shown.js("return [...document.querySelectorAll('.card')].map((c) => [...c.rollout.advantages].filter((a) => a === a))")
+    given = "[...document.querySelectorAll('.card')].map((c) => [...c.rollout.advantages].filter((a) => a === a))"
+    values = shown.js(f"return {given}")
     assert sorted(round(row[0], 5) for row in values) == [-0.66667, 0.33333, 0.33333]
     assert all(len({*row}) == 1 for row in values)  # a rollout's words share its advantage: no step is blamed
     assert "no blamed step stands out" in shown.text("#clusters")

@@ -73,6 +73,19 @@ def html_page(
     return "".join(parts[piece] if i % 2 else piece for i, piece in enumerate(pieces))
 
 
+def waiting_page(message: str) -> str:
+    """What `gear report --watch` shows before there are rollouts. It asks again by itself, and runs no script."""
+    style = _bundle(STYLES, "css")
+    policy = f"default-src 'none'; style-src '{_hash(style)}'; img-src data:"
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="1">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">'
+        f'<link rel="icon" href="data:,"><title>gear report</title><style>{style}</style></head><body><main class="still">'
+        f'<h1>Waiting for rollouts</h1><p class="facts">{html.escape(message)}</p></main></body></html>'
+    )
+
+
 def summary(collection: Collection) -> dict[str, Any]:
     """The aggregated data for scripts: all of the page but the tokens."""
     return {"schema": "gear_rl.report", "version": 1, **_index(collection, None)}

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import hmac
-import html
 import json
 import secrets
 import threading
@@ -25,6 +24,7 @@ from typing import Any
 from gear_rl.errors import GearError
 from gear_rl.files import parse_json
 from gear_rl.report.notes import Notes, checked_note, notes_path
+from gear_rl.report.page import waiting_page
 from gear_rl.report.sources import NothingRecorded
 from gear_rl.training.run_folder import RunFolder
 
@@ -69,7 +69,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         match self._asked():
             case "":
-                self._answer(HTML, self.server.page or _waiting(self.server.message))
+                self._answer(HTML, self.server.page or waiting_page(self.server.message).encode("utf-8", "replace"))
             case "state":
                 self._answer(JSON, self.server.state())
             case "notes":
@@ -170,13 +170,3 @@ def _stamps(paths: list[Path]) -> list[Any]:
             except OSError:
                 stamps.append(None)
     return stamps
-
-
-def _waiting(message: str) -> bytes:
-    """Before there is a page. It asks again by itself, and runs no script."""
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="1">'
-        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'">'
-        '<meta name="color-scheme" content="light dark"><link rel="icon" href="data:,"><title>gear report</title></head>'
-        f"<body><h1>Waiting for rollouts</h1><p>{html.escape(message)}</p></body></html>"
-    ).encode("utf-8", "replace")

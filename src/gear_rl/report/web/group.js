@@ -118,7 +118,8 @@ function groupPane() {
     }
     const node = find();
     if (!node) return;
-    await node.fill?.();
+    const same = [...pane.querySelectorAll(`.card[data-aligned="${node.dataset.aligned}"]`)]; // under every method
+    await Promise.all(same.map((c) => c.fill?.()));
     if (token === null || !node.rollout) node.scrollIntoView({ block: "start", behavior: "instant" });
     else node.showToken(token);
   };

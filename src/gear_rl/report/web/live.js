@@ -37,7 +37,7 @@ function liveLine() {
     setTimeout(ask, LIVE_EVERY);
   };
   setTimeout(ask, LIVE_EVERY);
-  return el("label", { class: "live", title: "load what is new by itself" }, box, said);
+  return el("label", { class: "live", title: "load what is new by itself" }, box, "follow", said);
 }
 
 // Called once the first view is there.
