@@ -83,10 +83,13 @@ def test_blame_that_is_even_names_no_step(tmp_path):
     assert clusters["rows"] == [] and (clusters["even"], clusters["unblamed"]) == (lost, 4 - lost) and lost
 
 
-def test_the_clusters_of_a_real_run_are_the_most_blamed_steps(run, record):
+def test_the_clusters_of_a_real_run_are_the_most_blamed_steps(run, other_credit):
     shown = summary(collect([open_source(run)]))
     clusters = shown["runs"][0]["clusters"]
     lines = read_record(run / "rollouts.jsonl").rollouts
+    assert all(line.verdict["channels"].keys() == {"answer", "calls", "format"} for line in lines)
+    assert all(line.verdict["feedback"] for line in lines)  # what the workshop's judge says, in training and after gear credit
+    assert [line.verdict for line in read_record(other_credit[0]).rollouts] == [line.verdict for line in lines]
     blamed = [line for line in lines if min(line.advantages) < 0]
     counted = sum(row["rollouts"] for row in clusters["rows"]) + clusters["smaller"]["rollouts"] + clusters["even"]
     assert counted == len(blamed) and clusters["unblamed"] == len(lines) - len(blamed)

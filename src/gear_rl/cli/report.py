@@ -65,7 +65,8 @@ def run(args: argparse.Namespace) -> int:
     from gear_rl.report import collect, html_page, open_source, summary
     from gear_rl.report.notes import Notes, notes_path
 
-    collection = collect([open_source(path) for path in args.runs], args.rollouts)
+    sources, notes = [open_source(path) for path in args.runs], Notes(notes_path(args.runs[0])).read()
+    collection = collect(sources, args.rollouts)
     _check_wishes(collection, wanted, args.colour)
     if args.format == "json":
         text = json.dumps(summary(collection), indent=1) + "\n"
@@ -75,7 +76,6 @@ def run(args: argparse.Namespace) -> int:
         content = text.encode()
     else:
         # A lone surrogate has no UTF-8; in the page all model output is escaped ASCII, so only a title can hold one.
-        notes = Notes(notes_path(args.runs[0])).read()
         content = html_page(collection, group=wanted, colour=args.colour, notes=notes).encode("utf-8", "replace")
     assert out is not None
     if args.format in PICTURES:

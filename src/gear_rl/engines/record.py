@@ -42,7 +42,7 @@ def _verdicts(sampled: Sampled) -> list[dict[str, Any] | None]:
     for i in range(len(sampled)):
         verdict = sampled.verdicts[i] if sampled.verdicts is not None else None
         parts = verdict.channels if verdict is not None else {n: float(v[i]) for n, v in sampled.channels.items()}
-        known = {name: value if math.isfinite(value) else None for name, value in parts.items()}
+        known = {name: float(f"{value:.6g}") if math.isfinite(value) else None for name, value in parts.items()}
         words = verdict.feedback[:LONGEST_FEEDBACK] if verdict is not None and verdict.feedback else None
         said.append({"channels": known, "feedback": words} if known or words else None)
     return said

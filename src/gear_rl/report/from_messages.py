@@ -93,7 +93,7 @@ def find_conversations(path: Path) -> Conversations | None:
     if path.suffix == ".eval":
         raise GearError(f"{path} is an Inspect log in its packed form. `inspect log dump {path} > log.json` writes it as JSON.")
     try:
-        _, content = next(read_rows(path))
+        content = next((row for _, row in read_rows(path)), {})
     except GearError:
         try:
             content = well_formed(read_json(path, strict=False))  # Inspect writes NaN where a sample has no score
