@@ -155,10 +155,11 @@ def _tools(rollout: RecordedRollout, turns: np.ndarray) -> dict[int, str | None]
 def _step(rollout: RecordedRollout, turns: np.ndarray, start: int, end: int) -> tuple[str, str]:
     """What the step from `start` to `end` is, and the text that names it. turns (T,), 0 where masked."""
     places = np.flatnonzero(turns == turns[start])
-    first, texts = int(places[0]), [rollout.token_texts[i] for i in places]
-    kinds = token_kinds(texts, [1] * len(texts))[start - first : end - first]
+    texts = [rollout.token_texts[i] for i in places]
+    first, last = np.searchsorted(places, [start, end]).tolist()  # the template may have put tokens of its own into the turn
+    kinds = token_kinds(texts, [1] * len(texts))[first:last]
     kind = next((k for k in kinds if KINDS[k] not in ("mark", "space")), kinds[0])
-    joined, at = "".join(texts), len("".join(texts[: start - first]))
+    joined, at = "".join(texts), len("".join(texts[:first]))
     for call in _CALL.finditer(joined):
         if call.start() <= at < call.end() and (name := _NAME.search(call[2])):
             return _in_call(call[2], name, at - call.start(2) + len(rollout.token_texts[start]))

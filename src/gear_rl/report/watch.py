@@ -25,7 +25,7 @@ from gear_rl.errors import GearError
 from gear_rl.files import parse_json
 from gear_rl.report.notes import Notes, checked_note, notes_path
 from gear_rl.report.page import waiting_page
-from gear_rl.report.sources import NothingRecorded
+from gear_rl.report.sources import NothingRecorded, open_source
 from gear_rl.training.run_folder import RunFolder
 
 EVERY = 1.0
@@ -128,9 +128,9 @@ def watch(paths: list[Path], build: Callable[[int], bytes], say: Callable[[str],
     """Serve what `build` makes of `paths`, again after each change, until Ctrl-C. It is told the number of the page."""
     for path in paths:
         if path.is_dir():
-            RunFolder.open(path)
-        elif not path.exists():
-            raise GearError(f"there is no run or record {path}.")
+            RunFolder.open(path)  # it may have no rollouts yet
+        else:
+            open_source(path, growing=True)
     server = Server(port, Notes(notes_path(paths[0])))
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True).start()
     seen: list[Any] | None = None
@@ -145,7 +145,7 @@ def watch(paths: list[Path], build: Callable[[int], bytes], say: Callable[[str],
                     server.show(build(server.version + 1))
                 except NothingRecorded as error:
                     server.message = str(error)
-                except GearError as error:
+                except (GearError, OSError) as error:
                     server.message = str(error)
                     if said != server.message:
                         say(f"not rebuilt: {server.message}")

@@ -18,7 +18,7 @@ function reloadHere() {
 }
 
 const readerIsBusy = () => state.pinned || state.matching || document.querySelector("dialog[open], details.siblings[open]") ||
-  document.activeElement?.matches("input, select, textarea");
+  document.activeElement?.matches("input:not(#follow), select, textarea");
 
 function liveLine() {
   state.follow = kept.follow ?? true;
