@@ -65,12 +65,14 @@ def look(browse, run, training, capsys) -> None:
         time.sleep(0.02)
     assert said.startswith(f"gear report: following {run} at http://127.0.0.1:") and "Ctrl-C" in said
     shown = browse(said.split(" at ")[1].split()[0])
-    first = shown.index
-    shown.wait(lambda: loaded(shown) and shown.index["live"] > first["live"] + 1, seconds=60)  # it has loaded itself, twice
-    assert shown.index["runs"][0]["rollouts"] > first["runs"][0]["rollouts"] and training.poll() is None
+    shown.wait(lambda: version_of(shown)[0])
+    first, rollouts = version_of(shown)
+    shown.wait(lambda: version_of(shown)[0] > first + 1, seconds=60)  # it has loaded itself, twice
+    shown.wait(lambda: version_of(shown)[1] > rollouts)
+    assert training.poll() is None
 
     # While a token is looked at, the page stays as it is, and says that there is more.
-    shown.js("document.querySelector('.card[data-filled] .t').click()")
+    shown.wait(lambda: pinned(shown))
     version = shown.index["live"]
     shown.click("#inspector summary")
     shown.one("#inspector textarea").send_keys("Here.")
@@ -81,13 +83,32 @@ def look(browse, run, training, capsys) -> None:
     shown.wait(lambda: shown.all("#reload"), seconds=60)
     assert shown.index["live"] == version
     shown.click("#reload")
-    shown.wait(lambda: loaded(shown) and shown.index["live"] > version and shown.all(".note-list li"))
+    shown.wait(lambda: version_of(shown)[0] > version and shown.all(".note-list li"))
     assert "Here." in shown.text("#reader-notes") and shown.js("return location.hash").endswith("&token=0")
     shown.driver.get("about:blank")  # or it would ask the server after its end
 
 
-def loaded(shown) -> bool:
-    return bool(shown.js("return document.documentElement?.dataset.readyAfter"))
+def version_of(shown) -> list:
+    """Number of the page and of its rollouts; 0 while it loads."""
+    try:
+        return shown.js(
+            """const index = document.getElementById('index');
+               if (!index || !document.documentElement.dataset.readyAfter) return [0, 0];
+               const { live, runs } = JSON.parse(index.textContent);
+               return [live, runs[0].rollouts];"""
+        )
+    except Exception:  # the page went away under the question
+        return [0, 0]
+
+
+def pinned(shown) -> bool:
+    """A token was clicked and its values stay: a page that was already loading itself again would lose them."""
+    try:
+        shown.js("document.querySelector('.card[data-filled] .t').click()")
+        time.sleep(1)
+        return shown.one("#inspector").is_displayed()
+    except Exception:
+        return False
 
 
 # ---------------------------------------------------------------------------------------------------- the server
