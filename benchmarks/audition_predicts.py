@@ -1,113 +1,122 @@
-"""Does an audition predict what training gives? Its agreement of every method against true success after training.
+"""Does an audition predict what training gives? Its figures of every method against true success after training.
 
-    python benchmarks/audition_predicts.py benchmarks/results/every_method_seed0.json --out predicts.json --svg predicts.svg
+    python benchmarks/audition_predicts.py audition --folder auditions                 ten minutes of one core
+    python benchmarks/audition_predicts.py compare --folder auditions --out predicts.json --svg predicts.svg
 
-The file has a run of each method on the embedded task: {"rows": [{"method", "sampled"}, …]}.
+`audition` measures the turns of each world's embedded model once, and credits them with every method that was trained there
+(`audition_settings.py`), with the hints it was trained with. `compare` reads what it wrote.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
+from audition_picture import picture
+from audition_ranks import budgets, compare
+from audition_settings import Setting, trained
 
-from gear_rl.audition.findings import audition
-from gear_rl.audition.groups import play_groups
+from gear_rl.assignment.trust import trust_of
+from gear_rl.audition.agreement import effective_tokens
+from gear_rl.audition.findings import chosen_rollouts
+from gear_rl.audition.groups import Groups, play_groups
+from gear_rl.audition.values import Interventions, TurnValue
+from gear_rl.errors import GearError
 from gear_rl.files import write_json
+from gear_rl.methods import method
 from gear_rl.models import load_model
 from gear_rl.tasks import make_task
 
-WIDTH, HEIGHT, LEFT, TOP = 720, 460, 60, 34
+MEASURED = {0: 96}
+"""Rollouts measured in a world; 48 in the others."""
+GROUP, PROMPTS, MOST = 8, {0: 96}, 32
 
 
-def ranks(values: list[float]) -> np.ndarray:
-    """Ranks, ties sharing their mean."""
-    v = np.asarray(values)
-    return np.array([(v < x).sum() + ((v == x).sum() - 1) / 2 for x in v])
+def credit_of(groups: Groups, turns: list[TurnValue], name: str, options: dict[str, Any]) -> dict[str, Any] | None:
+    """A method's credit of the measured turns; None: it has none here."""
+    try:
+        scored = groups.credit(method(name, **options))
+    except GearError as error:
+        print(f"    {name}: {error}")
+        return None
+    advantages = scored.credit.advantages
+    if not bool(advantages.any()):
+        return None
+    by_turn = groups.turn_credit(scored)
+    chosen = sorted({turn.rollout for turn in turns})
+    return {
+        "turns": [by_turn[turn.rollout][turn.turn] for turn in turns],
+        "tokens": effective_tokens(advantages[chosen]),
+        "size": float(advantages[groups.sampled.action_mask].square().mean().sqrt()),
+    }
 
 
-def spearman(x: list[float], y: list[float], resamples: int = 2000) -> tuple[float, float, float]:
-    """Rank correlation and its 95 % bootstrap interval over methods."""
-    rng, n = np.random.default_rng(0), len(x)
-
-    def of(chosen: np.ndarray) -> float:
-        a, b = ([v[i] for i in chosen] for v in (x, y))
-        a, b = ranks(a), ranks(b)
-        return float(np.corrcoef(a, b)[0, 1]) if a.std() > 0 and b.std() > 0 else 0.0
-
-    drawn = [of(rng.integers(0, n, n)) for _ in range(resamples)]
-    low, high = np.quantile(drawn, [0.025, 0.975])
-    return of(np.arange(n)), float(low), float(high)
+def _trust(groups: Groups) -> float:
+    found = trust_of(groups.credit(method("gear")).rollouts)
+    assert found is not None
+    return found.mean
 
 
-def picture(result: dict[str, Any]) -> str:
-    rows = result["methods"]
-    low, high = min(r["agreement"] for r in rows) - 0.02, max(r["agreement"] for r in rows) + 0.02
-
-    def at(row: dict[str, Any]) -> tuple[float, float]:
-        share = (row["agreement"] - low) / (high - low)
-        return LEFT + (WIDTH - LEFT - 130) * share, HEIGHT - 50 - (HEIGHT - 50 - TOP) * row["trained"]
-
-    rho, a, b = result["spearman"]
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="11">',
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>',
-        f'<text x="{LEFT}" y="18" font-size="13">true success after training against agreement before it: rank correlation '
-        f"{rho:.2f} ({a:.2f} to {b:.2f})</text>",
-    ]
-    for share in (0, 0.25, 0.5, 0.75, 1):
-        y = HEIGHT - 50 - (HEIGHT - 50 - TOP) * share
-        parts.append(f'<line x1="{LEFT}" x2="{WIDTH - 130}" y1="{y:.0f}" y2="{y:.0f}" stroke="#ddd"/>')
-        parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.0f}" text-anchor="end" fill="#555">{100 * share:.0f} %</text>')
-    for tick in np.arange(np.ceil(low * 10) / 10, high, 0.1):
-        x = LEFT + (WIDTH - LEFT - 130) * (tick - low) / (high - low)
-        parts.append(f'<text x="{x:.0f}" y="{HEIGHT - 30}" text-anchor="middle" fill="#555">{tick:.1f}</text>')
-    parts.append(
-        f'<text x="{LEFT}" y="{HEIGHT - 10}" fill="#555">agreement with measured advantages, within rollouts</text>'
-    )
-    taken: list[tuple[float, float]] = []
-    for row in sorted(rows, key=lambda r: -r["trained"]):
-        x, y = at(row)
-        label = y + 4
-        while any(abs(label - v) < 10 and abs(x - u) < 90 for u, v in taken):
-            label += 10  # labels of close points below one another
-        taken.append((x, label))
-        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="#1d4ed8"/>')
-        parts.append(f'<text x="{x + 6:.1f}" y="{label:.1f}">{row["method"]}</text>')
-    return "\n".join([*parts, "</svg>", ""])
+def audition_world(world: int, settings: list[Setting], folder: Path) -> None:
+    task = make_task("workshop", world=world)
+    model, tokenizer = load_model(task.default_model(), "cpu")
+    prompts = PROMPTS.get(world, 48)
+    groups = play_groups(task, model, tokenizer, task.rows("train", prompts, 0), GROUP)
+    work = Interventions(groups, MOST)
+    turns = work.turns(chosen_rollouts(groups, MEASURED.get(world, 48)))
+    print(f"world {world}: {len(turns)} turns, {work.continuations} continuations, {work.tokens} tokens", flush=True)
+    points = [
+        {
+            "rollout": t.rollout, "turn": t.turn, "prompt": groups.group_of[t.rollout],
+            "before": t.before.rewards, "after": t.after.rewards, "exact_after": t.after.exact,
+        }
+        for t in turns
+    ]  # fmt: skip
+    found, trust = dict[str, dict[str, Any]](), dict[str, float]()
+    for setting in settings:
+        hint = json.dumps(setting.hint)
+        of_hint = found.setdefault(hint, {})
+        hinted_task = make_task("workshop", world=world, **setting.hint)
+        rows = [row for row in hinted_task.rows("train", prompts, 0) for _ in range(GROUP)]
+        assert [row["prompt"] for row in rows] == [row["prompt"] for row in groups.rows]
+        hinted = replace(groups, task=hinted_task, rows=rows, _credit={})
+        trust[hint] = _trust(hinted)
+        for arm in setting.success:
+            if arm.name not in of_hint:
+                of_hint[arm.name] = credit_of(hinted, turns, arm.method, dict(arm.options))
+        print(f"  {setting.name}: {len(setting.success)} methods", flush=True)
+    seen = {"world": world, "rollouts": len(groups.rows), "continuations": work.continuations, "tokens": work.tokens}
+    write_json(folder / f"world{world}.json", {**seen, "turns": points, "trust": trust, "credit": found})
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("trained", type=Path)
-    parser.add_argument("--prompts", type=int, default=160)
-    parser.add_argument("--measured", type=int, default=160)
-    parser.add_argument("--continuations", type=int, default=32)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("part", choices=("audition", "compare"))
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--out", type=Path)
     parser.add_argument("--svg", type=Path)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    trained = {row["method"]: row["sampled"] for row in json.loads(args.trained.read_text())["rows"]}
-    task = make_task("workshop")
-    model, tokenizer = load_model(task.default_model(), "cpu")
-    groups = play_groups(task, model, tokenizer, task.rows("train", args.prompts, 0), 8)
-    found = audition(groups, list(trained), args.measured, args.continuations, print)
-    rows = [{**row, "trained": trained[row["method"]]} for row in found["methods"]]
-    rho = spearman([row["agreement"] for row in rows], [row["trained"] for row in rows])
-    result = {
-        "command": "python benchmarks/audition_predicts.py " + str(args.trained),
-        "spearman": rho,
-        **found,
-        "methods": rows,
-    }
-    write_json(args.out, result)
+    settings = trained()
+    worlds = sorted({setting.world for setting in settings})
+    if args.part == "audition":
+        args.folder.mkdir(parents=True, exist_ok=True)
+        for world in worlds:
+            if not (args.folder / f"world{world}.json").exists():
+                audition_world(world, [one for one in settings if one.world == world], args.folder)
+        return
+    auditions = {world: json.loads((args.folder / f"world{world}.json").read_text()) for world in worlds}
+    result = {"command": "python benchmarks/audition_predicts.py compare", **compare(settings, auditions)}
+    result["budgets"] = budgets(settings, auditions)
+    print(json.dumps({key: result[key] for key in result if key != "settings"}, indent=1))
+    if args.out:
+        write_json(args.out, result)
     if args.svg:
         args.svg.write_text(picture(result))
-    print(f"rank correlation over {len(rows)} methods: {rho[0]:.2f} ({rho[1]:.2f} to {rho[2]:.2f})")
 
 
 if __name__ == "__main__":

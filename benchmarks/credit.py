@@ -32,7 +32,8 @@ TARGET_TOKENS, TARGET_SECONDS = 1_000_000, 0.5
 OF_PEERS = (
     "turn_reward", "answer_logprob", "answer_logprob_start", "frozen_answer_logprob", "frozen_answer_logprob_start",
     "hindsight_logprob", "wrong_teacher_logprob", "forward_kl", "values", "request_ids", "saliency_mask", "saliency_grad",
-    "answer_saliency", "answer_box", "span_distance",
+    "answer_saliency", "answer_box", "span_distance", "sibling_length", "prefix_value",
+    "judged_turn",
 )  # fmt: skip
 
 

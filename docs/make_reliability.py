@@ -36,7 +36,8 @@ memory that runs out in sampling, scoring and the loss.
 After each fault the command is run again as its message says. **exact**: model, metrics, record and evaluation are those of
 an undisturbed run, byte for byte but for times, and no scratch file is left. **refused**: exit code 2 and one line, and
 nothing that was there before is lost. **survived**: ended well where another batch size or another environment's words
-make other numbers. Everything else is a failure: a **traceback**; a **hang**, no end within its limit; an **orphan**, a
+make other numbers; the same words said again must make the same ones. Everything else is a failure: a **traceback**; a
+**hang**, no end within its limit; an **orphan**, a
 process left behind; **lost**, a file of before is gone or changed; **different**, a result that is not the undisturbed one;
 another **exit code**.
 

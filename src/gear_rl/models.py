@@ -7,6 +7,9 @@ from typing import Any
 
 from gear_rl.errors import GearError
 
+MOST_LAYERS = 4096
+"""Layers of a model, and experts of a layer."""
+
 
 def load_model(path: str, device: str, dtype: str = "float32") -> tuple[Any, Any]:
     """Model and tokenizer. The weights are read in `dtype` (a name of torch's), whatever the checkpoint has.
@@ -19,6 +22,7 @@ def load_model(path: str, device: str, dtype: str = "float32") -> tuple[Any, Any
 
     logging.disable_progress_bar()  # "Loading weights", "Writing model shards"
     try:
+        check_dimensions(path)
         tokenizer = AutoTokenizer.from_pretrained(path)
         model = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype))
     except (OSError, ValueError) as error:
@@ -38,6 +42,32 @@ def load_model(path: str, device: str, dtype: str = "float32") -> tuple[Any, Any
         tokenizer.pad_token = tokenizer.eos_token
     model.to(device)  # type: ignore[arg-type]  # transformers' own annotation of .to() is at fault
     return model, tokenizer
+
+
+def check_dimensions(path: str) -> None:
+    """Raises where config.json describes a model far larger than its weights: transformers would make all of it first."""
+    from transformers import AutoConfig, PretrainedConfig
+
+    if not (Path(path) / "config.json").is_file():  # of the hub, or an adapter
+        return
+    _check_counts(PretrainedConfig.get_config_dict(path)[0])  # before AutoConfig, which makes a list of the layers
+    config: Any = AutoConfig.from_pretrained(path).get_text_config()
+    hidden, layers, vocabulary, inner, heads, width = (
+        value if isinstance(value := getattr(config, name, None), int) else 0
+        for name in ("hidden_size", "num_hidden_layers", "vocab_size", "intermediate_size", "num_attention_heads", "head_dim")
+    )
+    described = hidden * (vocabulary + layers * max(inner, heads * width))  # at the least
+    held = 8 * sum(file.stat().st_size for file in Path(path).iterdir() if file.is_file())  # at the most: a bit each
+    if described > held:
+        raise GearError(f"config.json describes at least {described:.1e} parameters, more than its weight files can hold.")
+
+
+def _check_counts(described: dict[str, Any]) -> None:
+    for name, value in described.items():
+        if isinstance(value, dict):
+            _check_counts(value)
+        elif ("layer" in name or "expert" in name) and isinstance(value, int) and value > MOST_LAYERS:
+            raise GearError(f"config.json: {name} is {value}; at most {MOST_LAYERS} are accepted.")
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:

@@ -27,5 +27,5 @@ def load(kind: str, entry: EntryPoint) -> Any:
     """What the entry point names. Whatever goes wrong in somebody else's package is an error that names it."""
     try:
         return entry.load()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise GearError(f"{kind} {entry.name!r} could not be loaded from {entry.value!r}: {error!r}") from error

@@ -11,7 +11,9 @@ import torch
 from gear_rl.audition.advice import advice
 from gear_rl.audition.agreement import agreements, correlations, effective_tokens
 from gear_rl.audition.groups import play_groups
+from gear_rl.audition.page import html
 from gear_rl.audition.text import WIDTH, text
+from gear_rl.audition.values import Interventions
 from gear_rl.cli.main import main
 from gear_rl.errors import GearError
 from gear_rl.methods import method
@@ -44,7 +46,7 @@ def test_credit_is_what_training_assigns_and_by_turn_weighted_by_entropy():
     model, tokenizer = load_model(task.default_model(), "cpu")
     groups = play_groups(task, model, tokenizer, task.rows("train", 4), 4)
     scored = groups.credit(method("grpo"))
-    by_turn = groups.turn_credit(scored)
+    by_turn = groups.turn_credit(scored.credit.advantages)
     for i, turns in enumerate(by_turn):  # GRPO: the rollout's advantage, in every turn
         assert len(turns) == 7 and turns == pytest.approx(
             [float(scored.credit.advantages[i].max() or scored.credit.advantages[i].min())] * 7
@@ -53,8 +55,9 @@ def test_credit_is_what_training_assigns_and_by_turn_weighted_by_entropy():
         groups.credit(method("turn_ppo"))
 
 
-def test_the_command_answers_every_question(capsys):
-    assert main([*SMALL, "--credit", "gear,opsd,turn_ppo,oracle", "--json"]) == 0
+def test_the_command_answers_every_question(tmp_path, capsys):
+    out = tmp_path / "page.html"
+    assert main([*SMALL, "--credit", "gear,opsd,turn_ppo,oracle", "--json", "--out", str(out)]) == 0
     found = json.loads(capsys.readouterr().out)
     assert {row["method"] for row in found["methods"]} == {"grpo", "gear", "oracle"}
     assert found["left_out"].keys() == {"opsd", "turn_ppo"} and "loss" in found["left_out"]["opsd"]
@@ -62,7 +65,74 @@ def test_the_command_answers_every_question(capsys):
     assert found["rollouts"] == 48 and found["continuations"] > 100 and found["advice"]
     said = text(found)
     assert all(len(line) <= WIDTH for line in said.splitlines()), max(said.splitlines(), key=len)
-    assert "Is the hint any good?" in said and "oracle" in said
+    assert "Is the hint any good?" in said and "oracle" in said and "of form other instead" in said
+    the_page_draws_it_and_escapes_what_it_shows(out.read_text(), found)
+    assert main([*SMALL, "--out", str(out)]) == 2 and "exists" in capsys.readouterr().err  # before anything is played
+
+
+def the_page_draws_it_and_escapes_what_it_shows(page: str, found: dict) -> None:
+    for words in (
+        "anything to gain",
+        "hint any good",
+        "form calls",
+        "form other",
+        "Whose credit agrees",
+        "would it cost",
+    ):
+        assert words in page
+    assert page.count("<svg") == 2 * 2 + 3 + 3 and "Left out: opsd" in page  # two forms twice; three methods twice
+    assert "http:" not in page and "https:" not in page and "<script" not in page and "default-src 'none'" in page
+    drawn = html({**found, "task": "<img src=x>", "advice": ["<b>"], "left_out": {"<i>": "</p><script>"}})
+    assert "<img" not in drawn and "<b>" not in drawn and "<i>" not in drawn and "<script" not in drawn
+    assert "There is none" in html({**found, "hint": None, "other_hints": []})
+
+
+def test_tokens_can_be_measured_one_by_one():
+    task = Workshop(steps=4)
+    model, tokenizer = load_model(task.default_model(), "cpu")
+    groups = play_groups(task, model, tokenizer, task.rows("train", 2), 4, points="tokens")
+    actions = sum(groups.played[0].action_mask)
+    assert len(groups.spans(0)) == actions > 10
+    work = Interventions(groups, 8)
+    measured = work.turns([0])
+    whole = groups.rewards[0] - measured[0].before.mean
+    assert sum(token.advantage for token in measured) == pytest.approx(whole) and len(measured) == actions
+    credit = groups.credit(method("grpo")).credit.advantages
+    assert groups.turn_credit(credit)[0] == pytest.approx(credit[0][groups.sampled.action_mask[0]].tolist())
+
+
+TASKS = """
+import random
+from types import SimpleNamespace
+from gear_rl.tasks.workshop import Workshop
+
+class Restless(Workshop):
+    name = "restless"
+    def episode(self, row):
+        world = Workshop.episode(self, row)
+        return SimpleNamespace(reply=lambda turn: world.reply(turn) and f"g{random.randrange(32)}")
+
+class Silent(Workshop):
+    name = "silent"
+    def rows(self, split, count, seed=0):
+        rows = Workshop.rows(self, split, count, seed)
+        return [{**row, "hint": " " if i == 5 else row["hint"], "id": f"order {i}"} for i, row in enumerate(rows)]
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("Restless", "Task restless cannot be rewound"),  # found by replaying
+        ("Silent", "order 5: its hint is empty (1 of 12 problems"),  # before anything is played
+    ],
+)
+def test_tasks_that_cannot_be_auditioned_are_named(name, says, tmp_path, monkeypatch, capsys):
+    (tmp_path / "odd_tasks.py").write_text(TASKS)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main([*SMALL, "--task", f"odd_tasks:{name}"]) == 2
+    said = capsys.readouterr().err
+    assert says in said and "Traceback" not in said
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from pathlib import Path
@@ -57,11 +58,11 @@ def main() -> int:
         stage = undisturbed(folder, args)
         faults = chosen_faults(stage, args.faults, args.seed, args.only)
         print(f"{len(faults)} faults, {args.workers} at a time", flush=True)
-        run_all(stage, faults, args, tally)
+        tried = run_all(stage, faults, args, tally)
         events = {name: len(found) for name, found in stage.events.items()}
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return tally.finish(args.out, seed=args.seed, file_events=events)
+    return tally.finish(args.out, seed=args.seed, planned=len(faults), file_events=events, scenes=dict(sorted(tried.items())))
 
 
 def import_everything() -> None:
@@ -95,15 +96,17 @@ def undisturbed(folder: Path, args: argparse.Namespace) -> Stage:
     return stage
 
 
-def run_all(stage: Stage, faults: list[Fault], args: argparse.Namespace, tally: Tally) -> None:
+def run_all(stage: Stage, faults: list[Fault], args: argparse.Namespace, tally: Tally) -> Counter[str]:
+    """Returns how many were tried in each scene."""
     pool = ProcessPoolExecutor(args.workers, multiprocessing.get_context("fork"))
-    until = time.time() + args.seconds if args.seconds else float("inf")
+    until, tried = time.time() + args.seconds if args.seconds else float("inf"), Counter[str]()
     futures = {pool.submit(one, stage, fault, i, until): fault for i, fault in enumerate(faults)}
     for done, future in enumerate(as_completed(futures), 1):
         fault, found = futures[future], future.result()
         if found is None:
             continue
         result, seen = found
+        tried[fault.scene] += 1
         failure = {"scene": fault.scene, **fault.detail, "event_is": event_of(stage, fault), "seen": seen}
         tally.add(fault.kind, result, failure)
         if result not in GOOD:
@@ -111,6 +114,9 @@ def run_all(stage: Stage, faults: list[Fault], args: argparse.Namespace, tally: 
         if done % 100 == 0:
             print(f"{done}/{len(faults)}  {time.time() - tally.began:.0f} s", flush=True)
     pool.shutdown()
+    if tried.total() < len(faults):
+        print(f"the time was up: {len(faults) - tried.total()} of {len(faults)} faults were not tried", flush=True)
+    return tried
 
 
 def one(stage: Stage, fault: Fault, number: int, until: float) -> tuple[str, str] | None:

@@ -109,10 +109,12 @@ def chosen_faults(stage: Stage, count: int | None, seed: int, only: str = "") ->
     endless = (fault for fault in random_faults(stage, rng) if only in fault.kind)
     if not any(only in kind for kind in RANDOM_KINDS):
         count, endless = min(count or len(listed), len(listed)), iter(())
-    rng.shuffle(listed)
     if count is None or count > len(listed):
         more = len(listed) // 3 if count is None else count - len(listed)
-        return [*listed, *islice(endless, more)]
+        both = [*listed, *islice(endless, more)]
+        rng.shuffle(both)  # where the time is up early, some of each kind were tried
+        return both
+    rng.shuffle(listed)
     groups: dict[tuple[str, str], list[Fault]] = {}
     for fault in [*islice(endless, count), *listed]:
         groups.setdefault((fault.kind, fault.scene), []).append(fault)

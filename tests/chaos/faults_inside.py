@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 from gear_child import Ended, Running, gear
 from hostile_endpoint import HostileServer
-from hostile_tasks import ACTS
+from hostile_tasks import ACTS, LIES
 from judged import Result, judged
 from scenes import NOT_COMPARED, Scene, Stage
 
@@ -71,7 +72,22 @@ def two_processes(stage: Stage, scene: Scene, home: Path, apart: float) -> Resul
 
 
 def hostile(stage: Stage, scene: Scene, home: Path, place: str, act: str, after: int) -> Result:
-    """A task whose environment or judge misbehaves. Once it behaves again, the run can be continued."""
+    """A task whose environment or judge misbehaves. Once it behaves again, the run can be continued. What was finished with a
+    reply that only said something else cannot be as without it: the same lie told again must then give the same files."""
+    result, seen = _hostile(stage, scene, home, place, act, after)
+    if act not in LIES or result not in ("survived", "different") or not seen.endswith(" differs"):
+        return result, seen
+    again = home.with_name(f"{home.name}.again")
+    try:
+        stage.prepare(scene, again)
+        _hostile(stage, scene, again, place, act, after)
+        different = stage.difference(scene, home, again)
+    finally:
+        shutil.rmtree(again, ignore_errors=True)
+    return ("different", f"{different} when repeated") if different else ("survived", seen)
+
+
+def _hostile(stage: Stage, scene: Scene, home: Path, place: str, act: str, after: int) -> Result:
     (home / "fault.json").write_text(json.dumps({"place": place, "act": act, "after": after}))
     ended = gear(stage.words(scene.words), home, stage.limit)
     (home / "fault.json").unlink()

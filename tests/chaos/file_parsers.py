@@ -46,6 +46,7 @@ def file_targets() -> dict[str, Target]:
     from gear_rl.evaluation.result_folder import ResultFolder
     from gear_rl.localize.steps import read_solutions
     from gear_rl.models import load_model
+    from gear_rl.records.measured import SCHEMA, VERSION, read_measured
     from gear_rl.records.record import is_record, open_record, to_rollouts
     from gear_rl.records.transcripts import looks_like_transcripts, read_transcripts
     from gear_rl.report import collect, html_page, open_source
@@ -157,6 +158,9 @@ def file_targets() -> dict[str, Target]:
     inspected = {"version": 2, "status": "success", "eval": {"task": "t", "model": "m"}, "samples": [scored]}
     note = {"step": 0, "group": 0, "rollout": 1, "token": None, "text": "x"}
     notes = {"schema": "gear_rl.notes", "version": 1, "notes": [note, {**note, "token": 3}]}
+    turn = {"step": 0, "group": 1, "rollout": 2, "turn": 3, "advantage": -0.5, "before": 0.75, "after": 0.25, "tokens": "0a",
+            "interval": [-0.75, -0.25], "continuations": 64, "credit": {"gear": -1.5, "grpo": -1.0}}  # fmt: skip
+    measured = json.dumps({"schema": SCHEMA, "version": VERSION, "turns": [turn, turn]}).encode()
     complete = (run / "checkpoints" / "checkpoint-1" / "complete.json").read_bytes()
     return {
         "config .json": Target(at("c.json", config), [read["config.json"]]),
@@ -167,6 +171,7 @@ def file_targets() -> dict[str, Target]:
         "evaluation.json": Target(in_run("evaluation.json"), [read["evaluation.json"]], share=0.3),
         "records": Target(at("r.jsonl", whole_record), [record], share=0.3),
         "records, reported": Target(at("p.jsonl", report), [record], share=0.02),
+        "measured turns": Target(at("r.measured.json", read_measured), [measured]),
         "transcripts": Target(at("t.jsonl", transcripts), [lines(conversation, {"messages": [asked[0], called], "reward": 0})]),
         "messages, reported": Target(at("m.jsonl", report), [lines(conversation)], share=0.1),
         "Inspect logs": Target(at("i.json", report), [json.dumps(inspected).encode()], share=0.1),

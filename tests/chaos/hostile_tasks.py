@@ -24,6 +24,8 @@ ACTS = {
     "sleeps": "any", "kills the process": "killed", "is interrupted": "killed",
 }  # fmt: skip
 """What it does, and how a command may end that meets it."""
+LIES = ("returns a lone surrogate", "returns ten million characters")
+"""Replies that are allowed: what was evaluated with them is a result, and stays one when the run is continued."""
 _calls = 0
 
 

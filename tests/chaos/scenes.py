@@ -139,9 +139,9 @@ class Stage:
                 break
         return ended
 
-    def difference(self, scene: Scene, home: Path) -> str | None:
-        """What of the scene's result is not as it is without a fault; None: nothing."""
-        ours, theirs = contents(home / scene.result), contents(self.folder / scene.name / scene.result)
+    def difference(self, scene: Scene, home: Path, other: Path | None = None) -> str | None:
+        """What of the scene's result is not as it is without a fault, or as it is in `other`; None: nothing."""
+        ours, theirs = contents(home / scene.result), contents((other or self.folder / scene.name) / scene.result)
         for path in sorted(ours.keys() | theirs.keys()):
             if path not in ours:
                 return f"{path} is missing"

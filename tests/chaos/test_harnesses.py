@@ -104,6 +104,8 @@ def test_every_file_event_gets_every_signal(tmp_path):
     at_events = {(f.scene, f.detail["event"], f.detail["number"]) for f in faults if f.kind == "signal at a file event"}
     assert len(at_events) == 9
     assert {f.kind for f in faults} > {"full disk", "read-only folder", "out of memory", "signal at a random moment"}
+    early = {f.kind for f in faults[: len(faults) // 2]}
+    assert {"signal at a random moment", "signal at a file event"} <= early, "the time may be up before the end"
     assert len(chosen_faults(stage, 5, 0)) == 5
     assert {f.kind for f in chosen_faults(stage, 8, 0, "full")} == {"full disk"}
 
@@ -120,6 +122,7 @@ def test_a_result_that_differs_is_seen(tmp_path):
     (home / "run" / ".x.partial").unlink()
     (home / "run" / "metrics.jsonl").write_text('{"step": 1, "loss": 0.6}\n')
     assert stage.difference(scene, home) == "run/metrics.jsonl differs"
+    assert stage.difference(scene, home, home) is None, "as it is elsewhere"
     (home / "run" / "metrics.jsonl").unlink()
     assert stage.difference(scene, home) == "run/metrics.jsonl is missing"
 

@@ -120,10 +120,15 @@ LOOP = "{% for i in range(99999) %}" * 3 + "%s" + "{% endfor %}" * 3
         ("{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}", "cannot write this: .*recursion"),
         ("{{ messages[0].content.nothing.at_all }}", "cannot write this"),
         ("{% if", "cannot write this"),
+        ("{{ " + "9" * 5000 + " }}", "cannot write this"),
+        ("{{ " + "-" * 300 + "x }}", "nests more than 100 levels"),
+        ("{{ " + "(" * 5000 + "x" + ")" * 5000 + " }}", "nests more than 100 levels"),
+        ("{% generation %}{{ " + " + ".join("x" * 200) + " }}{% endgeneration %}{% break %}", "nests more than 100 levels"),
     ],
 )
 def test_a_hostile_template_ends_with_a_message(template, says, monkeypatch):
-    monkeypatch.setattr(templates, "SECONDS", 1.0)
+    if "than 1 s" in says:  # the others need theirs on a busy machine
+        monkeypatch.setattr(templates, "SECONDS", 1.0)
     tokenizer = characters(template)
     prompt = [{"role": "user", "content": "hi"}]
     for use in (lambda: tokenized_prompts(tokenizer, [prompt]), lambda: Replies(tokenizer).ids("hi")):

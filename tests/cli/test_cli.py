@@ -88,7 +88,7 @@ def test_help_fits_a_terminal():
         (["methods", "gear", "grpo"], "too many arguments: grpo"),
         (["--sed", "1", "train"], "unknown option '--sed'. Options of a command follow its name"),
         (["train", "--seed", "one"], "--seed: 'one' must be a whole number, at least 0"),
-        (["credit", "r.jsonl"], "required: --credit"),
+        (["credit", "r.jsonl"], "name the method with --credit"),
         (["methods", "grop"], "unknown method 'grop'. Did you mean 'grpo'"),
         (["credit", "gone.jsonl", "--credit", "gear"], "there is no record gone.jsonl"),
         (["credit", "gone.jsonl", "--credit", "gera"], "Did you mean 'gear'"),

@@ -23,7 +23,7 @@ class Rewards:
         return self.answer(prompts)
 
     def answer(self, prompts, **_):
-        if isinstance(self.given, Exception):
+        if isinstance(self.given, BaseException):
             raise self.given
         return self.given
 
@@ -54,6 +54,7 @@ def call(function):
     [
         (KeyError("column"), "raised KeyError: 'column'"),
         (RuntimeError("a\nb" + "c" * 1000), "raised RuntimeError: a bc"),
+        (SystemExit(3), "raised SystemExit: 3"),
         (None, "returned None; it must return a list"),
         ("abc", "returned 'abc'; it must return a list"),
         ((x for x in (1.0, 2.0, 3.0)), "returned <generator"),
@@ -76,7 +77,7 @@ def test_refused_with_the_functions_name(kind, given, says):
     with pytest.raises(GearError, match=f"^reward function '{name}' {says}") as caught:
         call(kinds(given)[kind])
     assert len(str(caught.value)) < 400 and "\n" not in str(caught.value)
-    if isinstance(given, Exception):
+    if isinstance(given, BaseException):
         assert caught.value.__cause__ is given and given.__traceback__ is not None
 
 

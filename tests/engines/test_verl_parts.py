@@ -88,7 +88,8 @@ UNSUPPORTED = {
     "opsd": "distillation", "sdpo": "distillation", "sdpg": "distillation", "checked_hints": "distillation",
     "cepo": "wrong_teacher_logprob", "rlcsd": "wrong_teacher_logprob", "oar_p": "saliency_mask", "oar_g": "saliency_grad",
     "grail": "answer_saliency", "shear": "span_distance", "igpo": "answer_logprob", "trace": "frozen_answer_logprob",
-    "hcapo": "hindsight_logprob", "turn_ppo": "values", "vine_ppo": "values",
+    "hcapo": "hindsight_logprob", "turn_ppo": "values", "vine_ppo": "values", "spo": "prefix_value",
+    "prompted_judge": "judged_turn",
 }  # fmt: skip
 
 

@@ -34,12 +34,14 @@ VALUES = {  # tried for every option of that name
     "sharpness": (5.0, 0.0, 1.0), "window": (3, 1, 2), "terminal": (2.0, 0.0), "offset": (0.1, 1.0),
     "temperature": (5.0, 1.0), "smoothing": (0.0, 0.5, 1.0), "trace": (0.9, 0.0, 1.0), "decay": (0.99, 1.0, 0.0, 0.5),
     "full_trust": (0.08, 0.02, 1.0), "evidence_scale": (0.4, 0.1, 2.0), "untried": (0.0, 1.0, 0.5),
+    "below": (0.9, 0.5, 1.0), "interval": (5, 1, 2), "whiten": (False, True),
 }  # fmt: skip
 BATCH_DEPENDENT = {
     "checked_hints": ("alpha", 0.0),
     "high_entropy": ("scope", "rollout"),
     "rlcsd": ("denominators", "group"),
     "sc_grpo": ("scope", "group"),
+    "spo": ("whiten", False),
 }
 """Options under which other groups of the batch matter, and the value without."""
 

@@ -10,6 +10,7 @@ import random
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 DEFAULTS = dict(
     alpha=2.0, direction="consistent", quantile=1.0, floor_kl=0.1, floor_h=0.3, tau_kl=0.5, tau_h=0.5, rho_min=0.05,
@@ -20,7 +21,7 @@ SIGNALS = (
     "reverse_kl", "entropy", "student_logprob", "teacher_logprob", "decision", "turn_reward", "anchor_state", "tool_call",
     "answer_logprob", "answer_logprob_start", "frozen_answer_logprob", "frozen_answer_logprob_start", "hindsight_logprob",
     "wrong_teacher_logprob", "saliency_mask", "saliency_grad", "answer_saliency", "answer_box", "span_distance",
-    "forward_kl", "request_ids", "values", "sibling_length",
+    "forward_kl", "request_ids", "values", "sibling_length", "prefix_value", "judged_turn",
 )  # fmt: skip
 CHANNELS = ("style", "task", "anchor")
 
@@ -119,6 +120,10 @@ def credit_of_one(name: str, rollout: Rollout, A: float, o: dict, u: list[float]
         good = [sign(A) * x > 0 for x in rollout.at_actions("decision")]
         rho = [1.0 if is_good or not any(good) else o["rho_min"] for is_good in good]
         segment_of, onset = list(range(1, n + 1)), [False] * n
+    elif name == "prompted_judge":
+        rho, onset = [1.0 + o["alpha"] * x for x in rollout.at_actions("judged_turn")], [False] * n
+        turn = turns_of_actions(rollout)
+        segment_of = [1 + sum(a != b for a, b in pairwise(turn[: k + 1])) for k in range(n)]
     elif name == "low_probability":
         c = normalised([1 - math.exp(x) for x in rollout.at_actions("student_logprob")], o["quantile"], o["floor"])
         rho = [clip(1 + o["alpha"] * x, o["rho_min"], o["rho_max"]) for x in c]
@@ -401,6 +406,11 @@ def _add_what_peers_read(rollout: Rollout, draw: random.Random, number: Callable
         "values": [number(1.0) for _ in T],
         "sibling_length": [float(draw.randint(1, len(T)))] * len(T),
     }
+    rollout.signals["prefix_value"] = [number(1.0) for _ in T]
+    judged, turn = draw.randrange(4), [0]  # of several runs of tokens one, or none
+    for _ in T:
+        turn.append(turn[-1] + (draw.random() < 0.3))
+    rollout.signals["judged_turn"] = [float(x == judged) for x in turn[1:]]
     rollout.channels = {"style": draw.randrange(9) / 8, "task": 4 * draw.randrange(3), "anchor": draw.random() < 0.2}
     rollout.channels = {name: float(value) for name, value in rollout.channels.items()}
     if math.isnan(rollout.reward):

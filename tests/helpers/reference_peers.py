@@ -30,13 +30,14 @@ PEER_DEFAULTS: dict[str, dict] = {
     "shear": dict(scale_rewards=True),
     "high_entropy": dict(share=0.2, scope="rollout", scale_rewards=True),
     **TURN_DEFAULTS,
+    "spo": dict(below=0.9, interval=5, whiten=False),
     "grpo_lambda": dict(decay=0.99, scale_rewards=True),
     "crpo": dict(certainty=0.02, scale_rewards=True),
 }  # fmt: skip
 
 
 def peer_credit(name: str, batch: list[Rollout], o: dict) -> list[Result]:
-    own_advantages = name in ("igpo", "crpo", "gigpo", "crest", "turn_ppo", "vine_ppo", "trace")
+    own_advantages = name in ("igpo", "crpo", "gigpo", "crest", "turn_ppo", "vine_ppo", "trace", "spo")
     A = [0.0] * len(batch) if own_advantages else group_advantages(batch, scale=o.get("scale_rewards", True))
     return [_result(name, batch, i, A, o) for i in range(len(batch))]
 
@@ -58,6 +59,9 @@ def _result(name: str, batch: list[Rollout], i: int, A: list[float], o: dict) ->
         segments = [1 + sum(changes[: rank + 1]) for rank in range(len(ids))]
     elif name in TURN_DEFAULTS:
         segments = segments_by_turn(rollout)
+    elif name == "spo":
+        starts = spo_starts(rollout, o)
+        segments = [1 + sum(0 < s <= rank for s in starts) for rank in range(len(positions))]
     else:
         segments = list(range(1, len(positions) + 1))
     for rank, t in enumerate(positions):
@@ -255,9 +259,38 @@ def crpo(batch, i, A, o):
     return [total] * n, [1.0] * n
 
 
+def spo_starts(rollout: Rollout, o: dict) -> list[int]:
+    """Ranks of the tokens that begin a segment."""
+    uncertain = [rank for rank, x in enumerate(rollout.at_actions("student_logprob")) if math.exp(x) < o["below"]]
+    return uncertain[:: o["interval"]]
+
+
+def spo(batch, i, A, o):
+    def plain(rollout):
+        value, starts = rollout.at_actions("prefix_value"), spo_starts(rollout, o)
+        ends = [*[value[s] for s in starts[1:]], rollout.reward]
+        found = [0.0] * len(value)
+        for k, start in enumerate(starts):
+            for rank in range(start, starts[k + 1] if k + 1 < len(starts) else len(value)):
+                found[rank] = ends[k] - value[start]
+        cut = [math.exp(x) < o["below"] for x in rollout.at_actions("student_logprob")]
+        return [x if is_cut else 0.0 for x, is_cut in zip(found, cut, strict=True)], cut
+
+    mine, cut = plain(batch[i])
+    if o["whiten"] and batch[i].in_loss:
+        both = [pair for r in batch if r.in_loss for pair in zip(*plain(r), strict=True)]
+        pool = [x for x, is_cut in both if is_cut]
+        if len(pool) > 1:
+            mean = math.fsum(pool) / len(pool)
+            std = math.sqrt(math.fsum((x - mean) ** 2 for x in pool) / (len(pool) - 1) + 1e-8)
+            mine = [(x - mean) / std if is_cut else 0.0 for x, is_cut in zip(mine, cut, strict=True)]
+    return mine, [float(is_cut) for is_cut in cut]
+
+
 PEERS = {
     "rlsd": rlsd, "serl": serl, "cepo": cepo, "rlcsd": rlcsd, "sc_grpo": sc_grpo, "sdar": sdar,
     "opsd": nothing, "sdpo": nothing, "sdpg": grpo, "oar_p": oar("saliency_mask"), "oar_g": oar("saliency_grad"),
     "grail": grail, "shear": shear, "high_entropy": high_entropy, "grpo_lambda": grpo_lambda, "crpo": crpo,
+    "spo": spo,
     **TURN_PEERS,
 }  # fmt: skip

@@ -149,3 +149,33 @@ def test_scaled_grpo_takes_steps_of_the_methods_size_in_grpos_direction(name):
     for kept in ("gear", "grpo", "opd"):
         with pytest.raises(GearError, match="does not change the size"):
             find_method(f"{kept}+scaled_grpo")
+
+
+def with_values(values: list[list[float]], rewards: list[float]) -> Rollouts:
+    """One group; each rollout has as many turns as values, of one token each."""
+    longest = max(map(len, values))
+    mask = torch.tensor([[i < len(row) for i in range(longest)] for row in values])
+    table = torch.tensor([row + [9.0] * (longest - len(row)) for row in values])
+    return Rollouts(
+        mask, torch.tensor(rewards), torch.zeros(len(values), dtype=torch.long), signals={"values": table},
+        turn_ids=torch.arange(longest).expand(len(values), -1),
+    )  # fmt: skip
+
+
+def test_without_lucky_wins_weighs_wins_down_by_what_their_value_lost_on_the_way():
+    batch = with_values([[0.5, 0.9, 0.3, 0.8], [0.2, 0.2, 0.6], [0.6, 0.1, 0.0, 0.0]], [1.0, 1.0, 0.0])
+    plain, weighed = credit("grpo", batch), credit("grpo+without_lucky_wins", batch)
+    torch.testing.assert_close(weighed.advantages[0], plain.advantages[0] * (1 - 0.6))  # from 0.9 to 0.3
+    torch.testing.assert_close(weighed.advantages[1:], plain.advantages[1:])  # low all along; a loss
+    twice = replace(batch, rewards=2 * batch.rewards, signals={"values": 2 * batch.signals["values"]})
+    torch.testing.assert_close(credit("grpo+without_lucky_wins", twice).advantages, weighed.advantages, atol=1e-4, rtol=0)
+    assert find_method("grpo+without_lucky_wins").preserves_mass is False
+
+
+def test_without_lucky_wins_asks_for_values_whatever_the_methods_options():
+    made = find_method("gear+without_lucky_wins")(direction="teacher")
+    assert set(made.needs) == {"reverse_kl", "entropy", "values"}
+    with pytest.raises(GearError, match="do not depend on outcomes"):
+        find_method("opd+without_lucky_wins")
+    with pytest.raises(GearError, match="needs the signal 'values'"):
+        credit("gear+without_lucky_wins", rollouts())

@@ -39,7 +39,7 @@ def test_the_methods_of_the_first_release():
     assert list(METHODS) == [
         "grpo", "dr_grpo", "gear", "checked_hints", "token", "segment_only", "random_segments", "fixed_segments",
         "turn_segments", "shuffled", "low_probability", "wrong_hint", "shuffled_outcomes", "opd", "oracle",
-        *PEER_DEFAULTS]  # fmt: skip
+        "prompted_judge", *PEER_DEFAULTS]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "guess"), [("gaer", "gear"), ("drgrpo", "dr_grpo"), ("shufled", "shuffled")])
@@ -98,7 +98,8 @@ def test_every_method_says_what_it_is(name):
     teacher = distils or {"reverse_kl", "forward_kl", "teacher_logprob"} & set(cls.needs)
     assert bool(teacher) == (cls.hint is not None)
     if name not in PEER_DEFAULTS:
-        assert cls.cost.forwards == bool(teacher) + (bool(teacher) or "student_logprob" in cls.needs)
+        reads = bool({"student_logprob", "judged_turn"} & set(cls.needs))
+        assert cls.cost.forwards == bool(teacher) + (bool(teacher) or reads)
         assert cls.preserves_mass == (name != "opd")
     from_a_model = set(cls.needs) - {"decision", "turn_reward", "anchor_state", "tool_call", "request_ids"}
     from_a_model -= {"values"} if name == "vine_ppo" else set()  # no pass over the rollouts, but further ones

@@ -239,6 +239,15 @@ def _():  # returns 1.5, 1 and 0, 0; minus the group's mean at the same position
     return credit("igpo", rollouts, variant="position").advantages, [[0.75, 0.5], [-0.75, -0.5]]
 
 
+@case("spo")
+def _():
+    # p 0.95, ½, ½: cut points at 1 and 2, V ¼ and ¾. Advantages ½, ¼ (won) and ½, −¾ (lost): mean 1/8, sample variance
+    # (0.375² + 0.125² + 0.375² + 0.875²)/3 = 0.3541667, √(… + 1e-8) = 0.5951190
+    p = torch.tensor([0.95, 0.5, 0.5]).log().tolist()
+    ours = credit("spo", group([1.0, 0.0], student_logprob=p, prefix_value=[0.0, 0.25, 0.75]), interval=1, whiten=True)
+    return ours.advantages, [[0, 0.6301260, 0.2100420], [0, 0.6301260, -1.4702941]]
+
+
 @case("crpo")
 def _():
     # task 1, 0 and style 3, 1: each ±0.7071058 (½/(0.7071068 + 1e-6), 1/(1.4142136 + 1e-6) = 0.7071063); their halves

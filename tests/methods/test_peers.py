@@ -46,7 +46,7 @@ def test_degenerate_rollouts(name, kind):
     assert not c.advantages[rollouts.rewards.isnan()].any()
     if kind == "no action tokens":
         assert not c.advantages.any()
-    others = ("igpo", "crpo", "mt_grpo", "crest", "gigpo", "sdar", "turn_ppo", "vine_ppo", "hcapo", "sc_grpo")
+    others = ("igpo", "crpo", "mt_grpo", "crest", "gigpo", "sdar", "turn_ppo", "vine_ppo", "spo", "hcapo", "sc_grpo")
     by_outcome_alone = name not in others
     if kind == "equal rewards" and by_outcome_alone and name != "trace":
         assert not c.advantages.any()

@@ -96,6 +96,25 @@ def test_vine_ppo_is_what_each_turn_did_to_the_value():
     assert credit("vine_ppo", rollouts).advantages[1].tolist() == pytest.approx([0.3, 0.3, -0.7])  # it lost
 
 
+def test_spo_credits_the_cut_points_of_a_segment_with_what_it_did_to_the_value():
+    p = [[0.95, 0.5, 0.99, 0.5, 0.3, 0.97, 0.2]] * 2
+    logprob = torch.tensor(p).log().tolist()
+    value = [9.0, 0.2, 9.0, 9.0, 0.7, 9.0, 9.0]  # read where a segment begins: at cut points 1 and 3
+    c = credit("spo", pair(student_logprob=logprob, prefix_value=value), interval=2)
+    assert c.advantages[0].tolist() == pytest.approx([0, 0.5, 0, 0.5, 0.3, 0, 0.3])
+    assert c.advantages[1].tolist() == pytest.approx([0, 0.5, 0, 0.5, -0.7, 0, -0.7])  # it lost
+    assert c.segments[0].tolist() == [1, 2, 2, 2, 3, 3, 3]
+    sure = credit("spo", pair(student_logprob=[-0.01, -0.02], prefix_value=[0.1, 0.2]))
+    assert not sure.advantages.any()  # nothing there could have been another token
+
+
+def test_a_judged_turn_weighs_more_and_no_verdict_is_grpo_to_the_last_bit():
+    judged = pair(turns=[0, 0, 1, 1], judged_turn=[[0.0, 0.0, 1.0, 1.0], [0.0] * 4])
+    c = credit("prompted_judge", judged, alpha=2.0)
+    assert c.advantages[0].tolist() == pytest.approx([0.5, 0.5, 1.5, 1.5])
+    assert torch.equal(c.advantages[1], credit("grpo", judged).advantages[1])
+
+
 def test_turn_ppo_is_gae_over_turns():
     rollouts = pair(turns=[0, 0, 1], values=[0.4, 9.0, 0.6])
     last = 1 - 0.6

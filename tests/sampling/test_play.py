@@ -52,6 +52,14 @@ def test_rollouts_out_of_step_say_what_they_say_alone(speaker):
     assert max(answers) > 3 * MOST_TOKENS and len(set(turns)) > 3, "else this tests nothing"
 
 
+def test_a_reply_that_does_not_fit_the_context_is_left_out(speaker):
+    model, tokenizer = speaker
+    rollouts = play(model, tokenizer, Chatty(4, 12, longest=900), CHATTY.rows("test", 16))
+    cut = [one for one in rollouts if one.cut_off and one.completion_ids[-1] % 5 == 0]  # the last turn itself was whole
+    assert len(cut) > 3 and all(one.action_mask[-1] == 1 for one in cut)
+    assert max(len(one.ids) for one in rollouts) <= model.config.max_position_embeddings
+
+
 @pytest.mark.parametrize("spare", [8, 24, 512])
 def test_a_cache_of_fixed_place_is_the_same_cache(speaker, spare, monkeypatch):
     """Squeezed (small spare), grown, and cut down to the rows that go on."""

@@ -9,9 +9,10 @@ import pytest
 from gear_rl.chat.templates import Replies, end_tokens
 from gear_rl.errors import GearError
 from gear_rl.models import context_of, load_model
+from gear_rl.sampling.continuations import Point, continuations
 from gear_rl.sampling.own_turns import OwnTurns
 from gear_rl.sampling.play import Played, judge_all, play, play_on
-from gear_rl.sampling.rewind import NotReplayable, Span, rewind, turns_of
+from gear_rl.sampling.rewind import NotReplayable, Span, replay, rewind, turns_of
 from gear_rl.tasks.workshop import Workshop
 
 
@@ -77,3 +78,29 @@ def test_only_the_policys_tokens_can_be_gone_back_to(workshop):
     whole = play(model, tokenizer, task, rows[:1], temperature=0.0)[0]
     with pytest.raises(GearError, match="is not one"):
         rewind(task, rows[0], whole, whole.action_mask.index(0), tokenizer, Replies(tokenizer))
+
+
+def test_a_whole_rollout_is_judged_again_as_it_was(workshop):
+    task, rows, model, tokenizer = workshop
+    played = play(model, tokenizer, task, rows, temperature=1.0)
+    ends = end_tokens(model, tokenizer)
+    again = [replay(task, row, p, tokenizer, Replies(tokenizer), ends) for row, p in zip(rows, played, strict=True)]
+    assert [(a.turns, a.cut_off, a.completion_ids) for a in again] == [(p.turns, p.cut_off, p.completion_ids) for p in played]
+    assert judge_all(tokenizer, task, rows, again) == judge_all(tokenizer, task, rows, played)
+    cut = Played(played[0].prompt_ids, played[0].completion_ids[:2], [1, 1])  # a turn that a limit cut off
+    half = replay(task, rows[0], cut, tokenizer, Replies(tokenizer), ends)
+    assert half.cut_off and half.turns == [tokenizer.decode(cut.completion_ids)]
+    answered = turns_of(played[0].action_mask)[1].start  # the context was full after the world's answer
+    full = Played(played[0].prompt_ids, played[0].completion_ids[:answered], played[0].action_mask[:answered])
+    half = replay(task, rows[0], full, tokenizer, Replies(tokenizer), ends)
+    assert half.cut_off and half.turns == played[0].turns[:1]
+
+
+def test_a_context_too_short_for_the_rewound_prompt_is_named(workshop, monkeypatch):
+    task, rows, model, tokenizer = workshop
+    whole = play(model, tokenizer, task, rows[:1], temperature=0.0)[0]
+    at = turns_of(whole.action_mask)[4].start
+    monkeypatch.setattr(model.config, "max_position_embeddings", len(whole.prompt_ids) + at)
+    points = [Point(rows[0], whole, at)]
+    with pytest.raises(GearError, match=f"rewound to token {at}, its prompt has"):
+        continuations(task, model, tokenizer, points, [random.Random(0)], Replies(tokenizer))

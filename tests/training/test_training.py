@@ -80,11 +80,11 @@ def test_a_run_leaves_everything_behind(uninterrupted):
 
 @pytest.mark.slow
 def test_killed_at_random_points_and_resumed_exactly(uninterrupted, tmp_path):
-    """SIGKILL three times: at random steps, and once in the middle of writing a checkpoint."""
+    """SIGKILL at a random step, and in the middle of writing a checkpoint. (`make chaos` kills at every file event.)"""
     reference, _ = uninterrupted
     run = tmp_path / "run"
     rng = random.Random(time.time_ns())
-    kill_at = sorted(rng.sample(range(1, 13), 2))
+    kill_at = rng.sample(range(1, 13), 1)
     print("killed at", kill_at)
     command = [*GEAR, "train", *EVERYTHING, "--out", str(run)]
     for limit in [*kill_at, "checkpoint"]:

@@ -87,6 +87,14 @@ def fixed_length(actions: ActionTokens, length: int) -> Segments:
     return Segments(firsts, torch.zeros_like(firsts))
 
 
+def at_cut_points(cut: Tensor, actions: ActionTokens, interval: int) -> Segments:
+    """A segment begins at cut points number 1, interval + 1, … of each rollout; `cut` (B, L) bool. What precedes the first
+    is a segment too. By SPO's code."""
+    cut = cut & actions.valid
+    begins = cut & ((cut.cumsum(1) - 1) % interval == 0)
+    return Segments(begins | whole_rollout(actions).firsts, torch.zeros_like(cut))
+
+
 def shuffled_placement(segments: Segments, keys: Tensor, actions: ActionTokens) -> Segments:
     """The same segments (as many, as long, the same ones adaptive) laid end to end in a random order over the rollout.
 

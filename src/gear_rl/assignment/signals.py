@@ -127,6 +127,14 @@ _TABLE = (
         "values", "v", "task", "turn", "a critic, or further rollouts",
         "the value estimate before each turn, from a critic or from further rollouts, on all tokens of the turn",
     ),
+    Signal(
+        "prefix_value", "vp", "task", "token", "further rollouts",
+        "the value estimate before the token, from further rollouts, on all tokens up to where the next value is measured",
+    ),
+    Signal(
+        "judged_turn", "j", "task", "turn", "one short answer of a model per rollout",
+        "1 on all tokens of the turn that a prompted judge named, 0 elsewhere; 0 everywhere where it named none",
+    ),
     Signal("tool_call", "c", "task", "token", "none", "1 on the tokens of a tool call, 0 on thinking"),
     Signal(
         "answer_span", "span", "task", "token", "none", "1 on the tokens of the rollout's own final answer, 0 elsewhere"

@@ -43,7 +43,7 @@ def agreements(
     which prompt each turn belongs to."""
     names = list(credit)
     table = np.array([credit[name] for name in names], dtype=float)  # (methods, turns)
-    table, true = _within(table, rollouts), _within(np.asarray(measured, dtype=float)[None], rollouts)[0]
+    table, true = within_rollouts(table, rollouts), within_rollouts(np.asarray(measured, dtype=float)[None], rollouts)[0]
     found = correlations(table, true)
     groups = np.asarray(prompts)
     members = [np.flatnonzero(groups == g) for g in np.unique(groups)]
@@ -56,7 +56,7 @@ def agreements(
     return {name: Agreement(float(found[k]), (float(low[k]), float(high[k]))) for k, name in enumerate(names)}
 
 
-def _within(table: Floats, rollouts: Sequence[int]) -> Floats:
+def within_rollouts(table: Floats, rollouts: Sequence[int]) -> Floats:
     """(…, turns) less the mean over each rollout's turns."""
     _, member = np.unique(np.asarray(rollouts), return_inverse=True)
     counts = np.bincount(member)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import mean
 from typing import Any
 
@@ -11,11 +11,14 @@ from gear_rl.assignment.trust import TrustMemory, trust_of
 from gear_rl.audition.advice import advice
 from gear_rl.audition.agreement import agreements, effective_tokens
 from gear_rl.audition.groups import Groups
+from gear_rl.audition.hint_forms import form_of
+from gear_rl.audition.luck import lucky_wins
 from gear_rl.audition.values import Interventions, TurnValue
 from gear_rl.errors import GearError
 from gear_rl.evaluation.intervals import mean_interval
 from gear_rl.methods import method
 from gear_rl.sampling.rewind import turns_of
+from gear_rl.tasks.base import Row, Task
 
 FEWEST_MIXED = 4
 """Groups with different rewards, without which nothing can be measured."""
@@ -23,9 +26,15 @@ Say = Callable[[str], None]
 
 
 def audition(
-    groups: Groups, methods: Sequence[str], rollouts: int, most: int, say: Say = lambda line: None
+    groups: Groups,
+    methods: Sequence[str],
+    rollouts: int,
+    most: int,
+    say: Say = lambda line: None,
+    forms: Mapping[str, tuple[Task, list[Row]]] | None = None,
 ) -> dict[str, Any]:
-    """`rollouts`: how many are measured turn by turn. `most`: continuations of each of their points at most."""
+    """`rollouts`: how many are measured turn by turn. `most`: continuations of each of their points at most. `forms`: hints in
+    other forms (`other_forms`)."""
     mixed = groups.mixed
     if len(mixed) < FEWEST_MIXED:
         raise GearError(
@@ -37,7 +46,7 @@ def audition(
     say(f"{len(groups.rows)} rollouts played; measuring turns …")
     began = time.monotonic()
     work = Interventions(groups, most)
-    turns = work.turns(_chosen(groups, mixed, rollouts))
+    turns = work.turns(chosen_rollouts(groups, rollouts))
     measuring = time.monotonic() - began
     say(f"{work.continuations} continuations; crediting with {len(names)} methods …")
     credited, left_out = _credit(groups, names, turns)
@@ -55,6 +64,7 @@ def audition(
             "interval": agreed[name].interval,
             "tokens": one["tokens"],
             "seconds": one["seconds"],
+            "passes": one["passes"],
         }
         for name, one in credited.items()
     ]
@@ -66,17 +76,20 @@ def audition(
         "continuations": work.continuations,
         "sampled_tokens": work.tokens + sum(sum(p.action_mask) for p in groups.played),
         "seconds": {"playing": groups.seconds, "measuring": measuring},
+        "points": groups.points,
         "outcome": _outcome(groups, mixed, turns),
-        "hint": _hint(groups),
+        "lucky_wins": lucky_wins(groups, turns),
+        "hint": _hint(groups, form_of(groups.task)) if groups.has_hints else None,
+        "other_hints": [_hint(groups.told(*told), form) for form, told in (forms or {}).items()],
         "methods": sorted(rows, key=lambda row: -row["agreement"]),
         "left_out": left_out,
     }
     return {**found, "advice": advice(found)}
 
 
-def _chosen(groups: Groups, mixed: list[int], count: int) -> list[int]:
+def chosen_rollouts(groups: Groups, count: int) -> list[int]:
     """Rollouts to measure, from groups with different rewards: one that lost and one that won of each in turn."""
-    rewards = groups.rewards
+    mixed, rewards = groups.mixed, groups.rewards
     ordered = [sorted(groups.siblings(g * groups.size), key=lambda i: rewards[i]) for g in mixed]
     both = [one[0] for one in ordered] + [one[-1] for one in ordered]
     return [both[i] for k in range(len(mixed)) for i in (k, k + len(mixed))][:count]
@@ -100,11 +113,12 @@ def _credit(
         if not bool(scored.credit.advantages.any()):
             left_out[name] = "it has a loss and no advantages"
             continue
-        by_turn = groups.turn_credit(scored)
+        by_turn = groups.turn_credit(scored.credit.advantages)
         credited[name] = {
             "turns": [by_turn[turn.rollout][turn.turn] for turn in turns],
             "tokens": effective_tokens(scored.credit.advantages),
             "seconds": seconds,
+            "passes": f"{chosen.cost.forwards} + {chosen.cost.backwards}",
         }
     return credited, left_out
 
@@ -113,9 +127,6 @@ def _outcome(groups: Groups, mixed: list[int], turns: Sequence[TurnValue]) -> di
     """Is there anything to gain?"""
     rewards, size = groups.rewards, groups.size
     by_prompt = [mean(rewards[i : i + size]) for i in range(0, len(rewards), size)]
-    highest = max(rewards)
-    bad = {turn.rollout for turn in turns if turn.advantage < -turn.half_width}
-    won = {turn.rollout for turn in turns if rewards[turn.rollout] == highest}
     moved = sorted((abs(turn.advantage) for turn in turns), reverse=True)
     spans = [turns_of(p.action_mask) for p in groups.played]
     return {
@@ -128,15 +139,11 @@ def _outcome(groups: Groups, mixed: list[int], turns: Sequence[TurnValue]) -> di
         "measured_turns": len(turns),
         "clear_turns": sum(abs(turn.advantage) > turn.half_width for turn in turns),
         "top_tenth": sum(moved[: max(1, len(moved) // 10)]) / max(sum(moved), 1e-12),
-        "won": len(won),
-        "won_in_spite": len(won & bad),
     }
 
 
-def _hint(groups: Groups) -> dict[str, Any] | None:
-    """Is the hint any good? None: there is none."""
-    if not all(str(row.get("hint") or "").strip() for row in groups.rows):
-        return None
+def _hint(groups: Groups, form: str | None) -> dict[str, Any]:
+    """Is the hint any good?"""
     verdicts = groups.hinted_verdicts()
     scored = groups.credit(method("gear"))
     trust = trust_of(scored.rollouts)
@@ -144,6 +151,7 @@ def _hint(groups: Groups) -> dict[str, Any] | None:
     half = 1.96 * TrustMemory.SPREAD / max(1, trust.count) ** 0.5
     rewards = [v.reward for v in verdicts]
     return {
+        "form": form,
         "reward": mean(rewards),
         "reward_interval": mean_interval(rewards),
         "success": mean(v.success for v in verdicts),

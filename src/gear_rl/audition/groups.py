@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -17,8 +17,9 @@ from gear_rl.chat.templates import tokenized_prompts
 from gear_rl.engines.step import CreditStep, Scored, teacher_of
 from gear_rl.errors import GearError
 from gear_rl.methods import Method
+from gear_rl.sampling.answers import by_model
 from gear_rl.sampling.play import Played, judge_all, play
-from gear_rl.sampling.rewind import turns_of
+from gear_rl.sampling.rewind import Span, turns_of
 from gear_rl.scoring.padding import padded
 from gear_rl.scoring.scorer import Scorer
 from gear_rl.scoring.teacher import Teacher
@@ -28,7 +29,10 @@ from gear_rl.signals.reader import Reader
 from gear_rl.signals.sampled import Sampled
 from gear_rl.signals.sources import Sources
 from gear_rl.tasks.base import Row, Task, Verdict, tools_of
+from gear_rl.training.config import TrainOptions
+from gear_rl.training.judged_turns import JUDGED_TURN, JudgedTurns
 
+Points = Literal["turns", "tokens"]
 AT_ONCE = 256
 """Rollouts played in one batch."""
 
@@ -45,6 +49,8 @@ class Groups:
     size: int
     seed: int = 0
     temperature: float = 1.0
+    points: Points = "turns"
+    """What is measured and compared: whole turns, or each of the policy's tokens."""
     played: list[Played] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
     seconds: float = 0.0
@@ -63,6 +69,11 @@ class Groups:
         """The rollout's group, itself included."""
         first = rollout - rollout % self.size
         return range(first, first + self.size)
+
+    def spans(self, rollout: int) -> list[Span]:
+        """Its turns, or its tokens."""
+        turns = turns_of(self.played[rollout].action_mask)
+        return turns if self.points == "turns" else [Span(i, i + 1) for turn in turns for i in range(*turn)]
 
     @property
     def mixed(self) -> list[int]:
@@ -100,20 +111,34 @@ class Groups:
             hint_template=self.task.hint_template,
             answer="answer" if self.rows[0].get("answer") else None,
             answer_prefix=self.task.answer_prefix,
-            knowledge=VerdictKnowledge(self.task, self.rows[0], method, self.tokenizer),
+            knowledge=self._knowledge(method),
         )
         for need in method.needs:
             if (why := missing_source(need, sources)) is not None:
                 raise GearError(f"{method.name} {why}.")
-        if method.hint in ("own", "other") and not all(str(row.get("hint") or "").strip() for row in self.rows):
-            raise GearError(f"{method.name} reads a hint, and a row of task {self.task.name} has none.")
+        if method.hint in ("own", "other") and not self.has_hints:
+            raise GearError(f"{method.name} reads a hint, and that of a problem of task {self.task.name} is empty.")
         scorer = Scorer(self.model, self.temperature)
         teacher, name = teacher_of(method, self.model), method.name
         reader = Reader(scorer, teacher, self.tokenizer, sources, self._tokenized, name, method.success_at)
         return CreditStep(method, reader, mix_steps=0)(self.sampled)
 
+    def _knowledge(self, method: Method) -> VerdictKnowledge:
+        if JUDGED_TURN not in method.needs:
+            return VerdictKnowledge(self.task, self.rows[0], method, self.tokenizer)
+        ask = partial(by_model, self.model, self.tokenizer, most=TrainOptions.judge_tokens)
+        return JudgedTurns(self.task, self.rows[0], method, self.tokenizer, ask)
+
     def _tokenized(self, prompts: Sequence[Prompt], rows: Sequence[Row]) -> list[list[int]]:
         return tokenized_prompts(self.tokenizer, list(prompts), [tools_of(self.task, row) for row in rows])
+
+    def told(self, task: Task, rows: Sequence[Row]) -> Groups:
+        """The same rollouts with the hints of `rows` (one for each prompt), which `task` wrote."""
+        return replace(self, task=task, rows=[row for row in rows for _ in range(self.size)], _credit={})
+
+    @property
+    def has_hints(self) -> bool:
+        return not any(map(_is_without_hint, self.rows))
 
     def hinted_verdicts(self) -> list[Verdict]:
         """One rollout of each prompt by the policy that has read the hint."""
@@ -129,12 +154,15 @@ class Groups:
             )  # fmt: skip
         return judge_all(self.tokenizer, self.task, rows, played)
 
-    def turn_credit(self, scored: Scored) -> list[list[float]]:
-        """For each rollout and turn: the mean advantage of its tokens, each counted by how uncertain the policy was there. A
-        token that could hardly have been another one learns nothing from its advantage."""
-        entropy = scored.rollouts.signals.get("entropy", self._entropy)
-        weight = (entropy + 1e-6) * scored.rollouts.action_mask
-        return _by_turn(scored.credit.advantages * weight, weight, self.sampled.action_mask)
+    def turn_credit(self, advantages: Tensor) -> list[list[float]]:
+        """Advantages (B, T) for each rollout and turn: the mean of its tokens, each counted by how uncertain the policy was
+        there. A token that could hardly have been another one learns nothing from its advantage."""
+        weight = (self._entropy + 1e-6) * self.sampled.action_mask  # (B, T)
+        total = advantages * weight
+        return [
+            [float(total[i, a:b].sum() / weight[i, a:b].sum().clamp(min=1e-12)) for a, b in self.spans(i)]
+            for i in range(len(self.rows))
+        ]
 
     @cached_property
     def _entropy(self) -> Tensor:
@@ -147,22 +175,31 @@ class Groups:
         )["entropy"]
 
 
-def _by_turn(total: Tensor, weight: Tensor, action_mask: Tensor) -> list[list[float]]:
-    """Sums of `total` over sums of `weight` in each turn, all (B, T)."""
-    found = []
-    for i, mask in enumerate(action_mask.tolist()):
-        spans = turns_of(mask)
-        found.append([float(total[i, a:b].sum() / weight[i, a:b].sum().clamp(min=1e-12)) for a, b in spans])
-    return found
+def _is_without_hint(row: Row) -> bool:
+    return not str(row.get("hint") or "").strip()
 
 
 def play_groups(
-    task: Task, model: Any, tokenizer: Any, rows: list[Row], size: int, *, seed: int = 0, temperature: float = 1.0
+    task: Task,
+    model: Any,
+    tokenizer: Any,
+    rows: list[Row],
+    size: int,
+    *,
+    seed: int = 0,
+    temperature: float = 1.0,
+    points: Points = "turns",
 ) -> Groups:
-    """`size` rollouts of each row."""
+    """`size` rollouts of each row. Some rows without a hint are an error, all are not."""
+    empty = [row.get("id", f"problem {i}") for i, row in enumerate(rows) if _is_without_hint(row)]
+    if 0 < len(empty) < len(rows):
+        raise GearError(
+            f"{empty[0]}: its hint is empty ({len(empty)} of {len(rows)} problems of task {task.name} have none). Leave such "
+            "problems out, or give all a hint."
+        )
     model.eval()
     each = [row for row in rows for _ in range(size)]
-    groups = Groups(task, model, tokenizer, each, size, seed, temperature)
+    groups = Groups(task, model, tokenizer, each, size, seed, temperature, points)
     generator = torch.Generator(device=model.device).manual_seed(seed)
     began = time.monotonic()
     for start in range(0, len(each), AT_ONCE):

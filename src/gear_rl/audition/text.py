@@ -12,7 +12,10 @@ def text(found: dict[str, Any]) -> str:
     outcome, hint, seconds = found["outcome"], found["hint"], found["seconds"]
     low, high = outcome["reward_interval"]
     many = f"{found['prompts']} prompts, {found['group']} rollouts each, {found['continuations']} continuations"
-    moved = f"{outcome['clear_turns']} of {outcome['measured_turns']} measured turns clearly moved the outcome"
+    moved = (
+        f"{outcome['clear_turns']} of {outcome['measured_turns']} measured {found['points']} clearly moved the outcome"
+    )
+    lucky = found["lucky_wins"]
     lines = [
         f"Task {found['task']}: {many}",
         f"({seconds['playing']:.0f} s playing, {seconds['measuring']:.0f} s measuring)",
@@ -23,24 +26,17 @@ def text(found: dict[str, Any]) -> str:
         f"  {outcome['turns']:.1f} turns and {outcome['action_tokens']:.0f} tokens of the policy's in a rollout",
         f"  {moved}",
         f"  the top tenth made {_percent(outcome['top_tenth'])} of all that was moved",
-        f"  {outcome['won_in_spite']} of {outcome['won']} measured rollouts won in spite of a turn that clearly hurt",
+        f"  {lucky['lucky']} of {lucky['won']} measured wins were lucky: their value had collapsed on the way",
         "",
         "Is the hint any good?",
     ]
-    if hint is None:
-        lines.append("  there is none")
-    else:
-        low, high = hint["reward_interval"]
-        trust = hint["trust_interval"]
-        lines += [
-            f"  with it: reward {hint['reward']:.3f} ({low:.3f} to {high:.3f}), success {_percent(hint['success'])}",
-            f"  trust {hint['trust']:.3f} ({trust[0]:.3f} to {trust[1]:.3f}): does following it go with winning?",
-            f"  {_percent(hint['copied'])} of the unhinted rollouts' tokens are copied from it",
-        ]
+    lines += _about(hint) if hint else ["  there is none"]
+    for other in found["other_hints"]:
+        lines += [f"  of form {other['form']} instead:", *(f"  {line}" for line in _about(other))]
     lines += [
         "",
-        "Whose credit agrees with what each turn did to the outcome? (95 % intervals)",
-        f"  {'method':20} {'agreement':24} {'tokens':>6} {'seconds':>8}",
+        f"Whose credit agrees with what each {found['points'][:-1]} did to the outcome? (95 % intervals)",
+        f"  {'method':20} {'agreement':24} {'tokens':>6} {'seconds':>8} {'passes':>7}",
     ]
     lines += [f"  {_row(row)}" for row in found["methods"]]
     for why in dict.fromkeys(found["left_out"].values()):
@@ -52,10 +48,19 @@ def text(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _about(hint: dict[str, Any]) -> list[str]:
+    (low, high), trust = hint["reward_interval"], hint["trust_interval"]
+    return [
+        f"  with it: reward {hint['reward']:.3f} ({low:.3f} to {high:.3f}), success {_percent(hint['success'])}",
+        f"  trust {hint['trust']:.3f} ({trust[0]:.3f} to {trust[1]:.3f}): does following it go with winning?",
+        f"  {_percent(hint['copied'])} of the unhinted rollouts' tokens are copied from it",
+    ]
+
+
 def _row(row: dict[str, Any]) -> str:
     low, high = row["interval"]
     agreement = f"{row['agreement']:.2f} ({low:.2f} to {high:.2f})"
-    return f"{row['method']:20} {agreement:24} {row['tokens']:6.1f} {row['seconds']:8.1f}"
+    return f"{row['method']:20} {agreement:24} {row['tokens']:6.1f} {row['seconds']:8.1f} {row['passes']:>7}"
 
 
 def _percent(share: float) -> str:

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from gear_rl.audition.groups import Groups
 from gear_rl.chat.templates import Replies
 from gear_rl.sampling.continuations import Point, continuations
-from gear_rl.sampling.rewind import turns_of
 
 FIRST = 8
 """Continuations of every point before anything is decided."""
@@ -55,7 +54,7 @@ class Value:
 
 @dataclass(frozen=True)
 class TurnValue:
-    """What one turn did to the outcome."""
+    """What one turn (or token, `Groups.points`) did to the outcome."""
 
     rollout: int
     turn: int
@@ -72,12 +71,18 @@ class TurnValue:
         return 1.96 * math.sqrt(self.before.variance + self.after.variance)
 
     @property
+    def interval(self) -> tuple[float, float]:
+        """95 %, within what the rewards allow."""
+        most = self.before.high - self.before.low
+        return max(-most, self.advantage - self.half_width), min(most, self.advantage + self.half_width)
+
+    @property
     def clear(self) -> bool:
         return abs(self.advantage) > self.half_width or self.half_width < NARROW * (self.before.high - self.before.low)
 
 
 class Interventions:
-    """Measures turns of `groups`, with at most `most` continuations of each point."""
+    """Measures turns of `groups` (or tokens: whatever `Groups.spans` has), with at most `most` continuations of each point."""
 
     def __init__(self, groups: Groups, most: int = 64) -> None:
         self.groups, self.most, self.continuations = groups, most, 0
@@ -90,8 +95,12 @@ class Interventions:
 
     def turns(self, rollouts: Sequence[int]) -> list[TurnValue]:
         """All turns of these rollouts."""
-        points = [(i, t) for i in rollouts for t in range(len(turns_of(self.groups.played[i].action_mask)))]
-        asked = [TurnValue(i, t, self._value(i, t), self._value(i, t + 1)) for i, t in points]
+        return self.measure([(i, t) for i in rollouts for t in range(len(self.groups.spans(i)))])
+
+    def measure(self, turns: Sequence[tuple[int, int]]) -> list[TurnValue]:
+        """These turns, each given as rollout and number."""
+        asked = [TurnValue(i, t, self._value(i, t), self._value(i, t + 1)) for i, t in turns]
+        points = {p for i, t in turns for p in ((i, t), (i, t + 1))}
         self._sample({p for p in points if len(self._value(*p).rewards) < FIRST}, FIRST)
         count = FIRST
         while count < self.most:
@@ -107,7 +116,7 @@ class Interventions:
     def _value(self, rollout: int, turn: int) -> Value:
         """The point before turn number `turn`, or the rollout's end."""
         groups, low_high = self.groups, self._bounds
-        last = len(turns_of(groups.played[rollout].action_mask))
+        last = len(groups.spans(rollout))
         # All rollouts of a group begin at the same point.
         key = (-1 - int(groups.group_of[rollout]), 0) if turn == 0 else (rollout, turn)
         if key not in self._values:
@@ -118,6 +127,12 @@ class Interventions:
                 known = [groups.rewards[i] for i in groups.siblings(rollout)]
             self._values[key] = Value(*low_high, known, exact=turn == last)
         return self._values[key]
+
+    def average(self, turn: TurnValue) -> float:
+        """The mean advantage of all turns of the rollout that `turn` is from: (reward − V(start)) / turns. No turn of it needs
+        to be measured for that."""
+        start, end = self._value(turn.rollout, 0), self.groups.rewards[turn.rollout]
+        return (end - start.mean) / len(self.groups.spans(turn.rollout))
 
     def _sample(self, points: set[tuple[int, int]], count: int) -> None:
         """`count` more continuations of each point."""
@@ -135,4 +150,4 @@ class Interventions:
         self.tokens += tokens
 
     def _at(self, rollout: int, turn: int) -> int:
-        return turns_of(self.groups.played[rollout].action_mask)[turn].start
+        return self.groups.spans(rollout)[turn].start

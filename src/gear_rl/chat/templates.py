@@ -1,7 +1,7 @@
 """Messages into token ids by the model's own chat template: prompts with tools, and what an environment answers.
 
 A template is a program that comes with a model. transformers runs it in Jinja's sandbox, which keeps it from files and from
-Python's own objects, but not from looping or from writing without end: `rendered` bounds time, memory and output.
+Python's own objects, but not from looping or from writing without end: `rendered` bounds time, memory, output and nesting.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from gear_rl.chat.messages import Message, Prompt, Tools, well_formed
+from gear_rl.chat.template_depth import MOST as MOST_LEVELS
+from gear_rl.chat.template_depth import too_deep
 from gear_rl.errors import GearError, printable
 from gear_rl.limits import memory_limit, time_limit
 
@@ -39,6 +41,8 @@ MOST_KEPT = 2**26
 def rendered(tokenizer: Any, messages: list[Message], tools: Tools | None = None, **settings: Any) -> str:
     """What the model's chat template makes of `messages`: text, within limits."""
     name = f"the chat template of {getattr(tokenizer, 'name_or_path', '') or 'this model'}"
+    if any(map(too_deep, _sources(tokenizer))):
+        raise GearError(f"{name} nests more than {MOST_LEVELS} levels.")
     try:
         with (
             time_limit(SECONDS, f"{name} takes more than {SECONDS:g} s."),
@@ -54,6 +58,12 @@ def rendered(tokenizer: Any, messages: list[Message], tools: Tools | None = None
     if len(text) > most:
         raise GearError(f"{name} writes {len(text)} characters for one conversation; at most {most} are accepted.")
     return text
+
+
+def _sources(tokenizer: Any) -> list[str]:
+    """The templates of a tokenizer: one, several by name, or none."""
+    own = getattr(tokenizer, "chat_template", None)
+    return [text for text in (own.values() if isinstance(own, dict) else [own]) if isinstance(text, str)]
 
 
 def rendered_ids(tokenizer: Any, messages: list[Message], tools: Tools | None = None, **settings: Any) -> list[int]:
@@ -144,8 +154,9 @@ class Replies:
             after = rendered_ids(self._tokenizer, [*opening, *answer], add_generation_prompt=True, **self._chat)
             # Counted, not measured: templates write the last assistant turn in another way than earlier ones (Qwen3 gives
             # it an empty thought), so that the same end mark stands at another place in `before` and `after`.
-            ends = [i for i, token in enumerate(after) if token == self._tokenizer.eos_token_id]
-            count = before.count(self._tokenizer.eos_token_id)
+            end = self._tokenizer.eos_token_id  # once: it is looked up in the vocabulary each time
+            ends = [i for i, token in enumerate(after) if token == end]
+            count = before.count(end)
             self._kept[key] = after[ends[count - 1] + 1 if count else len(before) :]
             self._bytes += _bytes(key, self._kept[key])
             while self._bytes > MOST_KEPT and len(self._kept) > 1:

@@ -7,16 +7,18 @@ import json
 import shutil
 import textwrap
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from gear_rl.cli.settings import parse_settings
+from gear_rl.errors import GearError
 from gear_rl.options import argument
 
 COUNT, POSITIVE = argument(int, at_least=1), argument(float, above=0)
 TASK = "a task (`gear tasks` lists them), a .jsonl file or package.module:Class"
 
 
-def add_task(parser: argparse.ArgumentParser, default: str | None = "workshop", **more: Any) -> None:
+def add_task(parser: argparse._ActionsContainer, default: str | None = "workshop", **more: Any) -> None:
     parser.add_argument("--task", help=TASK + (f"; default: {default}" if default else ""), **more)
     parser.add_argument("--data", metavar="DIR", help="folder with the task's data: short for --set task.data=DIR")
 
@@ -25,6 +27,16 @@ def add_set(parser: argparse.ArgumentParser, takes: str) -> None:
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help=f"a setting, repeatable: {takes}"
     )
+
+
+def check_out(out: Path, force: bool) -> None:
+    """Raises unless a file can be written to `out`, before the work for it is done. `force`: one may be replaced."""
+    if out.exists() and not out.is_file():  # never put a file in the place of a folder or a device
+        raise GearError(f"{out} is not a file; give the name of a file with --out.")
+    if out.exists() and not force:
+        raise GearError(f"{out} exists. Give another name with --out, or --force to replace it.")
+    if not out.parent.is_dir():
+        raise GearError(f"there is no folder {out.parent} to write to.")
 
 
 def read_settings(

@@ -14,7 +14,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gear_rl.cli.arguments import POSITIVE, add_set, read_settings
+from gear_rl.cli import credit_check
+from gear_rl.cli.arguments import POSITIVE, add_set, check_out, read_settings
 from gear_rl.cli.credit_summary import Summary
 from gear_rl.cli.settings import options_by_method
 from gear_rl.errors import GearError
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 EPILOG = """examples:
   gear credit runs/workshop-gear-0 --credit token --set credit.alpha=8
+  gear credit runs/workshop-gear-0 --check --credit gear,grpo
   gear credit transcripts.jsonl --credit gear --model MODEL -o credited.jsonl
 
 A transcript is a line {"messages": [...], "reward": 1.0, "answer": "..."}, tool calls
@@ -39,14 +41,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "record", metavar="FILE", type=Path, help="a record (rollouts.jsonl), a run's folder, or transcripts"
     )
-    parser.add_argument("--credit", metavar="NAME", required=True, help="the method; `gear methods` lists them")
-    add_set(parser, "credit.NAME (or NAME alone), chat.NAME (of the chat template)")
+    parser.add_argument("--credit", metavar="NAME", help="the method (--check: methods A,B,…); `gear methods` lists them")
+    add_set(parser, "credit.NAME (or NAME alone), chat.NAME (of the chat template), with --check task.NAME")
     parser.add_argument(
         "--from-rewards",
         action="store_true",
         help="compute group advantages from the rewards, instead of taking those that are given",
     )
-    parser.add_argument("-o", "--out", metavar="OUT", type=Path, help="the new record (FILE's name with .NAME added)")
+    parser.add_argument(
+        "-o", "--out", metavar="OUT", type=Path, help="the new record (FILE's name with .NAME or, checked, .measured added)"
+    )
     parser.add_argument("--force", action="store_true", help="replace OUT if it exists")
     group = parser.add_argument_group("transcripts")
     group.add_argument("--model", help="the model whose tokenizer, chat template and probabilities to use")
@@ -56,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--temperature", type=POSITIVE, help="of scoring: what the rollouts were sampled with (default 1)"
     )
     group.add_argument("--device", help="default: auto")
+    credit_check.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -63,6 +68,9 @@ def run(args: argparse.Namespace) -> int:
     from gear_rl.records.record import is_record
 
     source = args.record / "rollouts.jsonl" if args.record.is_dir() else args.record
+    if args.check:
+        return credit_check.run(args, source, _check_out)
+    credit_check.refuse_without_check(args)
     settings = read_settings(args, ("credit", "chat"), short="credit")
     options = options_by_method(settings.get("credit", {}), [args.credit])[args.credit]
     chat = settings.get("chat", {})
@@ -201,12 +209,7 @@ def _load(path: str, device: str, with_model: bool) -> tuple[Any, Any]:
 def _check_out(source: Path, out: Path, force: bool) -> None:
     if out.exists() and out.samefile(source):
         raise GearError(f"{out} is the record being read; write the new one elsewhere.")
-    if out.exists() and not out.is_file():  # never put a file in the place of a folder or a device
-        raise GearError(f"{out} is not a file; give the name of a file with --out.")
-    if out.exists() and not force:
-        raise GearError(f"{out} exists. Give another name with --out, or --force to replace it.")
-    if not out.parent.is_dir():
-        raise GearError(f"there is no folder {out.parent} to write to.")
+    check_out(out, force)
 
 
 def reassign(
@@ -249,6 +252,7 @@ def reassign(
                     token_texts=[line.token_texts for line in batch],
                     successes=[line.success for line in batch],
                     verdicts=[line.verdict for line in batch],
+                    problems=[line.problem for line in batch],
                 )
                 summary.steps += 1
                 for line, after in zip(batch, credit.advantages.tolist(), strict=True):

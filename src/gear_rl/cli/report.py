@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gear_rl.cli.arguments import COUNT
+from gear_rl.cli.arguments import COUNT, check_out
 from gear_rl.errors import GearError, printable, unknown_name
 from gear_rl.files import write_bytes
 from gear_rl.options import argument
@@ -124,14 +124,10 @@ def _out(args: argparse.Namespace) -> Path | None:
         out = first / f"report.{args.format}"
     else:
         out = first.with_suffix(f".{args.format}")
-    if out.exists() and not out.is_file():
-        raise GearError(f"{out} is not a file; give the name of a file with --out.")
     if any(out.exists() and path.exists() and out.samefile(path) for path in args.runs):
         raise GearError(f"{out} is a record being read; write the report elsewhere.")
-    if out.exists() and not args.force:
-        raise GearError(f"{out} exists. Give another name with --out, or --force to replace it.")
-    if first.exists() and not out.parent.is_dir():
-        raise GearError(f"there is no folder {out.parent} to write to.")
+    if first.exists():  # if not, that is what is said
+        check_out(out, args.force)
     return out
 
 

@@ -18,8 +18,10 @@ FORMAT = 2
 FIRST_TUNING_SEED = 1000
 """Settings are chosen on seeds from here on, which the comparison itself never uses."""
 SHUFFLED_GRPO = "grpo+shuffled_outcomes"
-OWN_ROWS = ("scaled_grpo", "sibling_hint")
-"""What stands in the table as a method: a baseline, and another form of hint. The other controls take something away."""
+VARIANTS = ("sibling_hint", "without_lucky_wins")
+"""Another form of hint, and other weights of wins: tuned by themselves."""
+OWN_ROWS = ("scaled_grpo", *VARIANTS)
+"""What stands in the table as a method: a baseline, and variants. The other controls take something away."""
 
 
 @dataclass(frozen=True)
@@ -130,11 +132,11 @@ class Plan:
 
     def tuned_as(self, method: str) -> str:
         """Whose setting `method` runs with: its own, but a control (`rlsd+wrong_hint`) has that of its method where both are
-        compared, so that nothing differs but what the control takes away. Another form of hint is tuned by itself."""
+        compared, so that nothing differs but what the control takes away. Variants are tuned by themselves."""
         control, (base, _, kind) = self.control_of(method), method.partition("+")
         if control:
             return control[0]
-        return base if base in self.methods and kind != "sibling_hint" else method
+        return base if base in self.methods and kind not in VARIANTS else method
 
     def control_of(self, method: str) -> tuple[str, str] | None:
         """(the method it is a control of, which control), or None. `wrong_hint` alone is GEAR's."""

@@ -32,6 +32,7 @@ def write_scored(
         token_texts=texts,
         successes=successes,
         verdicts=_verdicts(sampled),
+        problems=[name if isinstance(name := row.get("id"), str) else None for row in sampled.rows],
     )
     return texts
 

@@ -118,7 +118,7 @@ def checked_rewards(function: Callable[..., Any]) -> Callable[..., Any]:
             yield
         except GearError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise GearError(f"reward function {name!r} raised {one_line(error)}.") from error
 
     def checked(*args: Any, **kwargs: Any) -> list[float | None]:

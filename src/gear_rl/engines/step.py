@@ -217,6 +217,8 @@ class CreditStep:
     def _metrics(self, rollouts: Rollouts, credit: Credit, sampled: Sampled, hinted: Hinted | None) -> dict[str, float]:
         mask, n = rollouts.action_mask, rollouts.action_mask.sum().clamp(min=1)
         values = {f"signals/{name}": float((signal * mask).sum() / n) for name, signal in rollouts.signals.items()}
+        if self._reader is not None:
+            values |= self._reader.sources.knowledge.metrics
         if rollouts.hint_trust is not None:
             values["hints/trust"] = self.trust.mean
         values["credit/mean_abs_advantage"] = float(credit.advantages.abs().sum() / n)

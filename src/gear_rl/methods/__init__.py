@@ -43,12 +43,14 @@ from gear_rl.methods.mt_grpo import MTGRPO
 from gear_rl.methods.oar import OARG, OARP
 from gear_rl.methods.opd import OPD
 from gear_rl.methods.oracle import Oracle
+from gear_rl.methods.prompted_judge import PromptedJudge
 from gear_rl.methods.rlcsd import RLCSD
 from gear_rl.methods.rlsd import RLSD, SERL
 from gear_rl.methods.sc_grpo import SCGRPO
 from gear_rl.methods.sdar import SDAR
 from gear_rl.methods.self_distillation import OPSD, SDPG, SDPO
 from gear_rl.methods.shear import SHEAR
+from gear_rl.methods.spo import SPO
 from gear_rl.methods.trace import TRACE
 from gear_rl.methods.turn_ppo import TurnPPO
 from gear_rl.methods.vine_ppo import VinePPO
@@ -72,6 +74,8 @@ METHODS: dict[str, type[Method]] = {
     "opd": OPD,
     # how much there is to gain
     "oracle": Oracle,
+    # what simple prompting gives
+    "prompted_judge": PromptedJudge,
     # peers: the hinted self as a weight
     "rlsd": RLSD,
     "serl": SERL,
@@ -98,6 +102,7 @@ METHODS: dict[str, type[Method]] = {
     "hcapo": HCAPO,
     "turn_ppo": TurnPPO,
     "vine_ppo": VinePPO,
+    "spo": SPO,
     "grpo_lambda": GRPOLambda,
     "crpo": CRPO,
 }

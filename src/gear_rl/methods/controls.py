@@ -15,6 +15,13 @@ did: what the method is worth where there is no ground truth to show.
 `scaled_grpo` keeps the method's step size and takes its credit away: A_t = s A_i, with s = Σ |A_t of the method| / Σ n_i |A_i|
 over the batch. A method that does not keep mass changes the size of the step as well as its direction; this says how much
 of its effect the size alone has. It reads the same signals, so it costs the same.
+
+`without_lucky_wins` weighs down the rollouts that won although their value collapsed on the way. It reads "values" as
+`vine_ppo` does, and needs no labels. With values V_0 … V_{K−1} before the turns of a rollout and the batch's rewards,
+
+    fall_i = max over j < k of (V_j − V_k) / (max r − min r)        A_t → (1 − fall_i) A_t  where A_i > 0
+
+A win whose value never fell keeps its credit, however hard its problem; one whose value fell from certain to nothing gets none.
 """
 
 from __future__ import annotations
@@ -89,12 +96,44 @@ def _scaled_grpo(method: type[Method]) -> _Control:
     return refusal, f"GRPO with a step of the size that {method.name} takes.", {"assign": assign}
 
 
+def _without_lucky_wins(method: type[Method]) -> _Control:
+    def initialise(self: Method, /, **options: Any) -> None:
+        method.__init__(self, **options)
+        self.needs = tuple(dict.fromkeys((*self.needs, "values")))  # options may have changed the method's own
+
+    def assign(self: Method, rollouts: Rollouts) -> Credit:
+        credit = method.assign(self, rollouts)
+        kept = 1 - falls(self.signal(rollouts, "values"), rollouts)  # (B,)
+        kept = kept.where(group_advantages(rollouts) > 0, 1.0)[:, None]
+        return replace(credit, advantages=credit.advantages * kept, weights=credit.weights * kept)
+
+    changed = {
+        "__init__": initialise,
+        "assign": assign,
+        "needs": tuple(dict.fromkeys((*method.needs, "values"))),
+        "mass": "less in wins whose value fell",
+    }
+    refusal = None if method.reads_outcomes else f"{method.name}'s advantages do not depend on outcomes."
+    return refusal, f"{method.name} with less credit for wins whose measured value had collapsed.", changed
+
+
 CONTROLS: dict[str, Callable[[type[Method]], _Control]] = {
     "shuffled_outcomes": _shuffled_outcomes,
     "wrong_hint": _wrong_hint,
     "sibling_hint": _sibling_hint,
     "scaled_grpo": _scaled_grpo,
+    "without_lucky_wins": _without_lucky_wins,
 }
+
+
+def falls(values: Tensor, rollouts: Rollouts) -> Tensor:
+    """The most that each rollout's value, packed (B, L), ever lost on the way → (B,), in shares of the batch's range of
+    rewards."""
+    turns, rewards = Turns(rollouts.actions), rollouts.rewards[rollouts.scorable]
+    table = turns.at_first_tokens(values)  # (B, K)
+    lost = (table.cummax(1).values - table).masked_fill(~turns.taken, 0).amax(1)
+    spread = (rewards.max() - rewards.min()).clamp(min=1e-12) if len(rewards) else lost.new_ones(())
+    return (lost / spread).clamp(max=1)
 
 
 def with_shuffled_outcomes(rollouts: Rollouts, seed: int) -> Rollouts:

@@ -77,6 +77,8 @@ def readings(method: Method, setup: Setup) -> list[Reading]:
         found.append(Reading("hidden states", *_side(setup)))
     if "values" in needs and method.cost.forwards:  # a critic; measured values are further rollouts, which are not counted
         found.append(Reading("critic", *_side(setup)))
+    if "judged_turn" in needs:  # by the policy; its short answer is not counted
+        found.append(Reading("judge", *_side(setup, prompts=setup.here)))
     if needs & ANSWER:
         before = replace(setup, completion=setup.completion // setup.turns * (setup.turns - 1) or 1)  # the last turn
         tokens, attended = _side(before)

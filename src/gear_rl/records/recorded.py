@@ -45,11 +45,13 @@ class RecordedRollout:
     verdict: dict[str, Any] | None = None
     """What the verifier said, where it says more than the reward: {"channels": {part: number}, "feedback": text}. A record has
     the key only then."""
+    problem: str | None = None
+    """The id of the task's row that it was played on; None where rows have none, and in records of earlier versions."""
 
 
 def checked(content: dict[str, Any], where: str) -> RecordedRollout:
     """The line as a rollout: every field present, of its type, and all lists of one length."""
-    content = {"trained": True, "verdict": None, **content}  # older records do not say
+    content = {"trained": True, "problem": None, "verdict": None, **content}  # older records do not say
     names = [f.name for f in fields(RecordedRollout)]
     for name in names:
         if name not in content:
@@ -122,6 +124,7 @@ _VALUE_CHECKS: dict[str, Callable[[Any], bool]] = {
     "group_advantage": lambda x: x is None or _is_number(x),
     "prompt": lambda x: isinstance(x, str),
     "hinted_prompt": lambda x: x is None or isinstance(x, str),
+    "problem": lambda x: x is None or isinstance(x, str),
     "token_ids": lambda x: isinstance(x, list),
     "signals": lambda x: isinstance(x, dict),
 }

@@ -57,6 +57,7 @@ class RecordWriter(Closing):
         token_texts: Sequence[Sequence[str]],
         successes: Sequence[bool | None] | None = None,
         verdicts: Sequence[dict[str, Any] | None] | None = None,
+        problems: Sequence[str | None] | None = None,
     ) -> None:
         """Append a batch of B rollouts. `token_texts[i]` has a text per token of completion i; what follows in the
         (B, T) tensors is padding. `verdicts`: see `RecordedRollout.verdict`. All of it is written, or none."""
@@ -96,6 +97,7 @@ class RecordWriter(Closing):
                 advantages=[_short(x) for x in lists["advantages"][i][:n]],
                 trained=rollouts.trained is None or bool(rollouts.trained[i]),
                 verdict=verdicts[i] if verdicts is not None else None,
+                problem=None if problems is None else problems[i],
             )
             lines.append(_to_line({k: v for k, v in vars(line).items() if k != "verdict" or v is not None}))
         self.file.append(b"".join(lines))

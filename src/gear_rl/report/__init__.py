@@ -5,8 +5,9 @@ collect      reads the records once            packing      how tokens travel in
 shares       praise and blame by turn, kind …  scales       one scale per colouring
 kinds        what kind of token it is          curves       metrics and alarms
 clusters     blamed steps that are alike       from_messages  transcripts and Inspect logs
-page         the HTML                          figure       the PNG, drawn by a headless browser
-watch        the page of a running training    notes        what a reader wrote, in a file beside the run
+measured     what `gear credit --check` found  figure       the PNG and the SVG, drawn by a headless browser
+page         the HTML                          notes        what a reader wrote, in a file beside the run
+watch        the page of a running training
 web/         the page's own style and script
 """
 

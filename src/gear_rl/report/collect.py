@@ -17,6 +17,7 @@ from gear_rl.report import packing
 from gear_rl.report.clusters import Blamed, Clusters
 from gear_rl.report.comparable import Key, SameProblems, refuse_different_tasks
 from gear_rl.report.curves import Outcomes, alarms, curves
+from gear_rl.report.measured import Measured
 from gear_rl.report.scales import Scale
 from gear_rl.report.shares import Shares
 from gear_rl.report.sources import NothingRecorded, Source, name_runs
@@ -52,6 +53,7 @@ class Run:
     """One run of the page."""
 
     source: Source
+    measured: Measured
     shares: Shares = field(default_factory=Shares)
     outcomes: Outcomes = field(default_factory=Outcomes)
     clusters: Clusters = field(default_factory=Clusters)
@@ -110,16 +112,16 @@ def collect(sources: list[Source], most_rollouts: int = MOST_ROLLOUTS) -> Collec
 def _read_first(
     source: Source, problems: SameProblems, scales: dict[str, Scale], most_rollouts: int, most_tokens: int
 ) -> Run:
-    run = Run(source)
+    run = Run(source, Measured(source.record))
     number: dict[Key, int] = {}
     every, rollouts, tokens = 1, 0, 0
     for rollout in source.rollouts():
-        blamed = run.add(rollout)
+        blamed, measured = run.add(rollout), run.measured.of(rollout)
         key = (rollout.step, rollout.group)
         problems.remember(key, rollout.prompt)
         if number.setdefault(key, len(number)) % every:
             continue
-        run.groups.setdefault(key, []).append(_entry(rollout, scales, blamed))
+        run.groups.setdefault(key, []).append(_entry(rollout, scales, blamed, measured))
         rollouts, tokens = rollouts + 1, tokens + len(rollout.token_ids)
         while (rollouts > most_rollouts or tokens > most_tokens) and len(run.groups) > 1:
             every *= 2
@@ -133,22 +135,24 @@ def _read_first(
 
 def _read_other(source: Source, first: Run, problems: SameProblems, scales: dict[str, Scale]) -> Run:
     """Only the groups that the first run shows are packed; the shares are over all."""
-    run = Run(source)
+    run = Run(source, Measured(source.record))
     shared: set[Key] = set()
     for rollout in source.rollouts():
-        blamed = run.add(rollout)
+        blamed, measured = run.add(rollout), run.measured.of(rollout)
         key = (rollout.step, rollout.group)
         if problems.check(source, key, rollout.prompt):
             shared.add(key)
             if key in first.groups:
-                run.groups.setdefault(key, []).append(_entry(rollout, scales, blamed))
+                run.groups.setdefault(key, []).append(_entry(rollout, scales, blamed, measured))
     if not run.rollouts:
         raise NothingRecorded(f"{source.record} has a header and no rollouts.")
     problems.refuse_without_overlap(source, len(shared))
     return run
 
 
-def _entry(rollout: RecordedRollout, scales: dict[str, Scale], blamed: Blamed | None) -> Entry:
+def _entry(
+    rollout: RecordedRollout, scales: dict[str, Scale], blamed: Blamed | None, measured: list[dict[str, Any]]
+) -> Entry:
     mask = np.asarray(rollout.action_mask, dtype=bool)
     advantages = np.asarray(rollout.advantages, dtype=float)[mask]
     weights = np.asarray(rollout.weights, dtype=float)[mask]
@@ -170,6 +174,7 @@ def _entry(rollout: RecordedRollout, scales: dict[str, Scale], blamed: Blamed | 
         "peak": _largest(np.abs(advantages)),
         "divergence": _largest(signals["reverse_kl"]) if "reverse_kl" in signals else None,
         "signals": list(signals),
+        **({"measured": measured} if measured else {}),
     }
     return Entry(
         facts=facts,
@@ -211,6 +216,8 @@ def describe_run(run: Run, texts: list[str], keys: list[Key]) -> dict[str, Any]:
     elif source.config is None:
         why = "credit was reassigned to rollouts recorded earlier" if trained else "a record of one step has none"
         notes.append(f"No training curves and no evaluation: {why}.")
+    if run.measured.others:
+        notes.append(f"{run.measured.path.name} has {run.measured.others} turns of other rollouts: they are left out.")
     if shown < run.rollouts:
         notes.append(f"The page holds {shown} of {run.rollouts} rollouts: whole groups, spread evenly over training.")
     return {

@@ -25,8 +25,8 @@ from gear_rl.report.packing import Blobs
 from gear_rl.report.shares import most_credited
 
 SCRIPTS = tuple(
-    "dom decode text channels state filters list minimap card group siblings details export inspect plot training "
-    "clusters shares summary notes live main".split()
+    "dom decode text channels state filters list minimap measured card group siblings details export inspect plot "
+    "training clusters shares summary notes live main".split()
 )
 _TO_OWN_SERVER = "connect-src 'self'; "
 STYLES = ("base", "layout", "tokens", "plots", "panels")
@@ -92,7 +92,8 @@ def summary(collection: Collection) -> dict[str, Any]:
 
 
 def most_telling(collection: Collection) -> Key:
-    """The group a reader should see first: winners and losers in equal parts, onsets, and a strong credit somewhere."""
+    """The group a reader should see first: measured turns where there are some, winners and losers in equal parts, onsets, and
+    a strong credit somewhere."""
     top = collection.scales["advantage"].top()
 
     def score(key: Key) -> float:
@@ -100,7 +101,8 @@ def most_telling(collection: Collection) -> Key:
         sides = [_facts(entry, entries, None)["side"] for entry in entries]
         balance = min(sides.count(1), sides.count(-1)) / len(entries)
         onsets = sum(entry.facts["onsets"] > 0 for entry in entries) / len(entries)
-        return 4 * balance + onsets + min(1.0, max(entry.facts["peak"] for entry in entries) / top)
+        measured = any("measured" in entry.facts for entry in entries)
+        return 4 * measured + 4 * balance + onsets + min(1.0, max(entry.facts["peak"] for entry in entries) / top)
 
     return max(collection.keys, key=score)
 

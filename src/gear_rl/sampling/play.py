@@ -127,7 +127,6 @@ def play_on(
         sampler.submit([Request(i, ids, min(most, context - len(ids))) for i, ids, most in requests])
 
     def ask(one: Played) -> Any:
-        assert one.episode is not None
         return reply_of(task, one.episode, one.turns[-1])
 
     submit(range(len(played)))
@@ -143,9 +142,10 @@ def play_on(
         for i, reply in zip(asking, answers, strict=True):
             if reply is None or len(played[i].turns) >= task.max_turns:
                 continue
-            _reply(played[i], replies.ids(reply))
-            played[i].cut_off = len(played[i].ids) >= context
-            if not played[i].cut_off:
+            ids = replies.ids(reply)
+            played[i].cut_off = len(played[i].ids) + len(ids) >= context
+            if not played[i].cut_off:  # else it is left out: no turn follows it, and training would read beyond the context
+                _reply(played[i], ids)
                 going_on.append(i)
         running -= len(asking) - len(going_on)
         if going_on:

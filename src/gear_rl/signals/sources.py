@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from gear_rl.chat.hints import DEFAULT_TEMPLATE, check_template
@@ -29,6 +30,8 @@ class TaskKnowledge:
     """Whether `channels` gives any."""
     has_feedback = False
     """Whether `feedback` gives any."""
+    metrics: Mapping[str, float] = MappingProxyType({})
+    """Figures about the batch that `token_signals` was asked about last, to be logged."""
 
     def token_signals(self, sampled: Sampled) -> Mapping[str, Sequence[Sequence[float]]]:
         """Name → for each rollout a number per token of its completion."""

@@ -103,7 +103,7 @@ def _users_task(name: str) -> type[Task]:
         if error.name is None or not (module_name == error.name or module_name.startswith(f"{error.name}.")):
             raise GearError(f"task {name!r}: importing {module_name} failed: {error}.") from None
         raise GearError(f"task {name!r}: there is no module {error.name!r} here or installed.") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise GearError(f"task {name!r}: importing {module_name} failed: {type(error).__name__}: {error}.") from error
     if not hasattr(module, attribute):
         classes = [n for n, v in vars(module).items() if isinstance(v, type) and issubclass(v, Task) and v is not Task]

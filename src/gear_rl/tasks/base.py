@@ -26,7 +26,7 @@ in `transcript.pieces`; one whose tokens are words may write `judge(row, complet
 `reference(row)` and `empty(row)` let `gear eval --check` show that reference answers score 100 % and empty ones 0 %.
 
 **Time.** Each call of a task may take `Task.time_limit` seconds; then the run ends with a message. Whoever runs a task that
-needs longer sets the environment variable GEAR_TASK_SECONDS.
+needs longer sets the environment variable GEAR_TASK_SECONDS. A reply of more than `LARGEST_REPLY` characters is cut.
 """
 
 from __future__ import annotations
@@ -47,6 +47,9 @@ from gear_rl.tasks.foreign_errors import METHODS, named, naming
 
 Row = dict[str, Any]
 """One problem; the keys are listed above."""
+LARGEST_REPLY = 2**20
+"""Characters of one reply of an environment; the rest is cut. A model can make a tool write without end, and every character
+is tokenised."""
 
 
 def check_rows(rows: list[Row], split: str) -> list[Row]:
@@ -256,16 +259,35 @@ class SingleTurn(Task):
         return self.judge(row, transcript.turns[-1] if transcript.turns else transcript.completion)
 
 
-def reply_of(task: Task, episode: Episode, turn: str) -> str | list[Message] | None:
-    """`episode.reply(turn)` within the task's time, if it is a reply."""
+def reply_of(task: Task, episode: Episode | None, turn: str) -> str | list[Message] | None:
+    """`episode.reply(turn)` within the task's time and `LARGEST_REPLY`, if it is a reply."""
+    if not callable(getattr(episode, "reply", None)):
+        raise GearError(
+            f"task {type(task).__name__}: `episode` returned {shown(episode)}; it must return an object with `reply(turn)`."
+        )
     what = "`reply` of its episode"
     with within_time(task, what), named(task, what):
-        reply = episode.reply(turn)
-    if reply is None or isinstance(reply, str):
-        return reply
+        reply = episode.reply(turn)  # type: ignore[union-attr]
+    if isinstance(reply, str):
+        return _cut(reply, LARGEST_REPLY)
+    if reply is None:
+        return None
     if isinstance(reply, list) and all(isinstance(m, dict) and isinstance(m.get("role"), str) for m in reply):
-        return reply
+        if sum(map(_characters, reply)) <= LARGEST_REPLY:
+            return reply
+        share = LARGEST_REPLY // len(reply)
+        if all(isinstance(m.get("content"), str) for m in reply):
+            return [{**m, "content": _cut(m["content"], share)} for m in reply]
+        reply = "messages that are too large to read"
     raise GearError(f"task {type(task).__name__}: `reply` returned {shown(reply)}; it must be text, messages or None.")
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}\n[cut: the first {most} of {len(text)} characters]"
+
+
+def _characters(message: Message) -> int:
+    return len(content) if isinstance(content := message.get("content"), str) else len(repr(content))
 
 
 def tools_of(task: Task, row: Row) -> Tools | None:

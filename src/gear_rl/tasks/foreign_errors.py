@@ -26,7 +26,7 @@ def named(task: Any, what: str) -> Iterator[None]:
         yield
     except GearError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # sys.exit() in a task must not end the run without a word
         raise GearError(f"task {type(task).__name__}: {what} raised {one_line(error)}.") from error
     finally:
         _thread.inside = False

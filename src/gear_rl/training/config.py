@@ -61,7 +61,15 @@ class TrainOptions:
     mask_budget: int = option(64, at_least=1)
     """oar_p: tokens, or runs of tokens, that are masked in each rollout, one at a time."""
     value_continuations: int = option(9, at_least=1)
-    """vine_ppo, turn_ppo: rollouts from the start of every turn, whose mean reward is its value. Default: VinePPO's."""
+    """vine_ppo, turn_ppo: rollouts from the start of every turn, whose mean reward is its value; spo: of every segment.
+    Default: VinePPO's and SPO's."""
+    judge: str = "policy"
+    """prompted_judge: who is asked which turn decided a rollout. policy: the policy itself, as it is at the step. Else an
+    OpenAI-compatible endpoint (http…); its key is read from the environment variable OPENAI_API_KEY."""
+    judge_model: str = ""
+    """The model's name at the judge's endpoint."""
+    judge_tokens: int = option(16, at_least=1)
+    """Tokens of the judge's answer, thoughts included."""
     eval_rows: int = option(1000, at_least=1)
     """Problems of the test split for the evaluation before and after."""
     checkpoint_every: int = option(50, at_least=1)

@@ -33,6 +33,7 @@ from gear_rl.training.run_folder import RunFolder, step_of
 def prepare(config: TrainConfig, processes: int = 1) -> tuple[Task, str]:
     """Everything that can be refused is refused here, before a model is loaded or a folder made."""
     from gear_rl.training.engines import ENGINES, find_engine
+    from gear_rl.training.knowledge import FOUND_HERE, refuse_elsewhere
     from gear_rl.training.samplers import check_sampler
 
     rollouts_here(config.train, processes)
@@ -53,12 +54,8 @@ def prepare(config: TrainConfig, processes: int = 1) -> tuple[Task, str]:
             raise GearError(
                 f"task {config.task!r}, train row {i}: no ground truth for the hint that {config.credit} needs."
             )
-    from_verdicts.refuse_what_the_task_cannot_say(task, config.task, rows[0], chosen, measured=("values",))
-    if "values" in chosen.needs and (processes > 1 or config.train.sampler == "vllm"):
-        raise GearError(
-            f"{config.credit} needs values, which are measured in one process with the policy's own weights: run it without "
-            "torchrun and with train.sampler=own."
-        )
+    from_verdicts.refuse_what_the_task_cannot_say(task, config.task, rows[0], chosen, measured=FOUND_HERE)
+    refuse_elsewhere(config, chosen, processes)
     if config.train.mix_steps and not hasattr(chosen.options, "mix"):
         raise GearError(f"train.mix_steps: {config.credit} has no `mix` that could fall to 0.")
     return task, model

@@ -19,10 +19,9 @@ from gear_rl.engines.trl import CreditGRPOTrainer, GRPOConfig
 from gear_rl.engines.trl_vllm import vllm_turns
 from gear_rl.methods import method
 from gear_rl.records.writer import RecordWriter
-from gear_rl.signals.from_verdicts import VerdictKnowledge
 from gear_rl.tasks import Task
 from gear_rl.training.config import TrainConfig
-from gear_rl.training.measured_values import VALUES, MeasuredValues
+from gear_rl.training.knowledge import knowledge_for
 from gear_rl.training.processes import rollouts_here
 from gear_rl.training.progress import Progress
 from gear_rl.training.rollouts import RunRecorder, TaskSampler
@@ -85,9 +84,6 @@ def build_trainer(
     def reward(**given: Any) -> list[float]:  # a function: TRL names metrics after it
         return sampler.reward(**given)
 
-    knowledge = VerdictKnowledge(task, rows[0], chosen, tokenizer)
-    if VALUES in chosen.needs:
-        knowledge = MeasuredValues(task, rows[0], chosen, tokenizer, sampler, options.value_continuations)
     trainer = CreditGRPOTrainer(
         model=model,
         processing_class=tokenizer,
@@ -105,7 +101,7 @@ def build_trainer(
         mix_steps=options.mix_steps,
         answer="answer",
         answer_prefix=task.answer_prefix,
-        knowledge=knowledge,
+        knowledge=knowledge_for(chosen, task, rows[0], tokenizer, sampler, options),
         mask_budget=options.mask_budget,
         recorder=None if writer is None else RunRecorder(
             writer, tokenizer, options.record_every, most, say.line, options.report_to

@@ -36,7 +36,7 @@ function tokenNode(rollout, i, adaptive) {
   return node;
 }
 
-function fillTokens(box, rollout, gaps, end) {
+function fillTokens(box, rollout, gaps, end, measured = []) {
   const adaptive = new Set();
   for (let i = 0; i < rollout.n; i++) if (rollout.onsets[i]) adaptive.add(rollout.segments[i]);
   const rows = [];
@@ -47,8 +47,9 @@ function fillTokens(box, rollout, gaps, end) {
       if (gaps) nodes.push(document.createElement("wbr"));
     }
     if (turn) {
+      const known = measured.find((one) => one.turn === turn);
       rows.push(el("div", { class: "turn" }, el("span", { class: "turn-number", title: `turn ${turn}` }, String(turn)),
-        el("div", { class: "said" }, nodes)));
+        el("div", { class: "said" }, nodes, known && rollout.turns[stop] !== turn && measuredBadge(known))));
       continue;
     }
     const length = rollout.texts.slice(start, stop).reduce((sum, text) => sum + text.length, 0);
@@ -61,7 +62,7 @@ function fillTokens(box, rollout, gaps, end) {
   box.replaceChildren(...rows);
   if (end < rollout.n)
     box.append(el("button", { type: "button", class: "quiet", onclick: () => {
-      fillTokens(box, rollout, gaps, rollout.n);
+      fillTokens(box, rollout, gaps, rollout.n, measured);
       paint(box, rollout);
     } }, `show the other ${plural(rollout.n - end, "token")}`));
 }
@@ -92,6 +93,7 @@ function card(facts, run, aligned) {
   const map = el("div", { class: "map" });
   const missing = el("p", { class: "missing" });
   const node = el("article", { class: "card", "data-run": run, "data-aligned": aligned }, outcome(facts), map, missing, box);
+  node.measured = facts.measured ?? [];
   // As tall as it will be, roughly: or every card of a long group would be in sight at once.
   box.style.minHeight = `${Math.min(2000, 40 + facts.actions * 1.2)}px`;
   node.repaint = () => {
@@ -114,7 +116,7 @@ function card(facts, run, aligned) {
       return;
     }
     box.style.minHeight = "";
-    fillTokens(box, node.rollout, index.runs[run].gaps, Math.min(node.rollout.n, TOKENS_AT_FIRST));
+    fillTokens(box, node.rollout, index.runs[run].gaps, Math.min(node.rollout.n, TOKENS_AT_FIRST), facts.measured);
     if (!node.rollout.n) box.append(el("p", { class: "missing" }, "an empty completion"));
     box.querySelector(".t")?.setAttribute("tabindex", "0");
     node.repaint();

@@ -1,9 +1,9 @@
 // Which rollouts the reader wants to see: by text, reward, true success, step and alarm.
 
-function testOf({ reward, low, high, success, from, to, alarm, cluster }) {
+function testOf({ reward, low, high, success, from, to, alarm, cluster, measured }) {
   const inside = (x, a, b) => (a === "" || x >= Number(a)) && (b === "" || x <= Number(b));
   return (group, facts, run) =>
-    (!cluster || cluster === `${run}:${facts.cluster}`) &&
+    (!cluster || cluster === `${run}:${facts.cluster}`) && (!measured || facts.measured) &&
     inside(group.step, from, to) && (!alarm || group.alarm) && inside(facts.reward, low, high) &&
     (reward === "any" || (reward === "winners" ? facts.side > 0 : reward === "losers" ? facts.side < 0 : facts.side === 0)) &&
     (success === "any" ||
@@ -11,7 +11,8 @@ function testOf({ reward, low, high, success, from, to, alarm, cluster }) {
 }
 
 const isNarrowed = (f) =>
-  f.text || f.reward !== "any" || f.low !== "" || f.high !== "" || f.success !== "any" || f.from !== "" || f.to !== "" || f.alarm || f.cluster;
+  f.text || f.reward !== "any" || f.low !== "" || f.high !== "" || f.success !== "any" || f.from !== "" || f.to !== "" ||
+  f.alarm || f.cluster || f.measured;
 
 // The searchable text of a rollout: what was said, and the prompt. Read once, when the first search asks for it.
 const searchTexts = new Map();
@@ -82,6 +83,9 @@ function filterPanel() {
     el("label", { class: "check", title: anyAlarm ? "" : "no guard rang at a recorded step" },
       el("input", { type: "checkbox", id: "filter-alarm", disabled: !anyAlarm, onchange: (e) => change("alarm", e.target.checked) }),
       "only where a guard rang"),
+    facts.some((f) => f.measured) && el("label", { class: "check" },
+      el("input", { type: "checkbox", id: "filter-measured", onchange: (e) => change("measured", e.target.checked) }),
+      "only with measured turns"),
     el("label", {}, el("span", {}, "order"), el("select", { id: "order", "aria-label": "Order of groups",
         onchange: (e) => set("order", e.target.value) },
       ORDERS.map(([key, name]) => el("option", { value: key }, name)))),

@@ -41,6 +41,8 @@ const inspector = (() => {
       nodes.push(el("button", { type: "button", class: "quiet", onclick: () => showWhole(text) }, `read all ${count(text.length)} characters`));
     if (!rollout.mask[i]) return [...nodes, el("p", { class: "muted" }, "not sampled by the policy: no signals, no credit")];
     nodes.push(el("p", { class: "muted" }, segmentOf(rollout, i)));
+    const measured = own.measured.find(({ turn }) => turn === rollout.turns[i]);
+    if (measured) nodes.push(measuredLine(measured));
     const cards = severalRuns ? twins(token) : [own];
     const names = [...new Set(cards.flatMap((c) => valuesAt(c.rollout, i).map(([name]) => name)))];
     const columns = cards.map((c) => new Map(valuesAt(c.rollout, i).map(([name, value, unit]) => [name, { value, unit }])));

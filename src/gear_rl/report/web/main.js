@@ -29,6 +29,7 @@ function colouring() {
 const SIGNS = () => el("p", { class: "legend-line signs" },
   el("span", {}, el("i", { class: "sign adaptive" }), "adaptive segment, its onset flagged"), el("span", {}, el("i", { class: "sign plain" }), "other segment"),
   el("span", {}, el("span", { class: "tool inline" }, "tool"), " not sampled"),
+  measuredTurns.length > 0 && el("span", {}, measuredBadge(measuredTurns[0]), "what the turn did to the reward, measured"),
   el("span", {}, el("kbd", {}, "←"), el("kbd", {}, "→"), " token ", el("kbd", {}, "↑"), el("kbd", {}, "↓"), " segment ",
     el("kbd", {}, "j"), el("kbd", {}, "k"), " group ", el("kbd", {}, "1"), "–", el("kbd", {}, String(CHANNELS.length)), " colour ", el("kbd", {}, "/"), " search"));
 
@@ -107,6 +108,7 @@ function start() {
           el("aside", {}, filterPanel(), list.nodes),
           groupPane())),
       el("section", { id: "clusters" }, el("h2", {}, "Blamed steps"), clustersSection()),
+      measuredTurns.length > 0 && el("section", { id: "measured" }, el("h2", {}, "Measured turns"), measuredSection()),
       el("section", { id: "shares" }, el("h2", {}, "Share of credit"), sharesSection()),
       el("section", { id: "training" }, el("h2", {}, "Training"), trainingSection()),
       el("section", { id: "reader-notes" }, el("h2", {}, "Notes"), notesSection())),

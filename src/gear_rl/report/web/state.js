@@ -1,6 +1,6 @@
 // What the reader has chosen. Parts of the page listen for the choices they depend on.
 
-const NO_FILTERS = { text: "", reward: "any", low: "", high: "", success: "any", from: "", to: "", alarm: false, cluster: "" };
+const NO_FILTERS = { text: "", reward: "any", low: "", high: "", success: "any", from: "", to: "", alarm: false, cluster: "", measured: false };
 const state = {
   group: 0,
   colour: "advantage",

@@ -100,7 +100,8 @@ function pageHead(themeButton) {
   const run = index.runs[0];
   return el("header", {},
     el("div", { class: "bar-line" }, el("span", { class: "brand" }, "gear report"),
-      el("nav", { "aria-label": "Parts of the page" }, [["rollouts", "Rollouts"], ["clusters", "Blamed steps"], ["shares", "Shares"], ["training", "Training"], ["reader-notes", "Notes"]]
+      el("nav", { "aria-label": "Parts of the page" }, [["rollouts", "Rollouts"], ["clusters", "Blamed steps"],
+        ...(measuredTurns.length ? [["measured", "Measured"]] : []), ["shares", "Shares"], ["training", "Training"], ["reader-notes", "Notes"]]
         .map(([id, name]) => el("a", { href: `#${id}`, onclick: (e) => { e.preventDefault(); byId(id).scrollIntoView({ behavior: "smooth" }); } }, name))),
       index.live > 0 && liveLine(), themeButton),
     el("div", { class: "head" },

@@ -1,0 +1,85 @@
+"""Settings in which methods were trained, from benchmarks/results: what `audition_predicts.py` compares an audition with.
+
+A setting is a world, a kind of hint and a way of training. In each the methods' true success is compared with one another,
+never across settings. Two settings of the same world and hint share one audition.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A method with its options."""
+
+    method: str
+    options: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.method + "".join(f" {name}={value:g}" for name, value in self.options)
+
+
+@dataclass
+class Setting:
+    name: str
+    world: int
+    hint: dict[str, Any]
+    """Options of the task."""
+    success: dict[Arm, list[float]] = field(default_factory=dict)
+    """True success after training, one number for each run."""
+
+
+def _read(name: str) -> dict[str, Any]:
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def _compared(name: str, hint: dict[str, Any], summary: dict[str, Any]) -> Setting:
+    """From `gear compare`. Methods under a control are left out: their credit is made wrong on purpose."""
+    rows = [row for row in summary["rows"] if "+" not in row["method"]]
+    return Setting(name, 0, hint, {Arm(row["method"]): row["success"]["by_seed"] for row in rows})
+
+
+def _single_runs(rows: Iterable[dict[str, Any]]) -> list[Setting]:
+    """From lists of runs: the reported ones (seeds below 1000) by world; the tuning runs by world and learning rate, since a
+    method was tuned with many settings there."""
+    found: dict[tuple[int, float | None], dict[Arm, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        rate = row["learning_rate"] if row["seed"] >= 1000 else None
+        arm = Arm(row["method"], tuple(sorted(row["options"].items())))
+        found[row["world"], rate][arm].append(row["success"])
+    named = [
+        Setting(f"world {world}, " + ("tuned" if rate is None else f"rate {rate:g}"), world, {}, dict(success))
+        for (world, rate), success in sorted(found.items(), key=str)
+    ]
+    return [one for one in named if len(one.success) >= 6]
+
+
+def trained() -> list[Setting]:
+    every = {Arm(row["method"]): [row["sampled"]] for row in _read("every_method_seed0")["rows"]}
+    noise, bias = _read("compare_hint_errors")["shares"], _read("compare_hint_bias")
+    faulty = {"hint_errors": 0.15, "hint_error_kind": "bias"}
+    headline = _read("headline_first_seed")["rows"]
+    tuning = {  # a run that is in both files once
+        (row["method"], row["learning_rate"], str(row["options"]), row["world"], row["seed"]): row
+        for row in [*headline, *_read("tuning_rates")["rows"]]
+        if row["seed"] >= 1000
+    }
+    return [
+        Setting("world 0, 400 steps", 0, {}, every),
+        _compared("world 0, 200 steps", {}, _read("compare_methods")),
+        _compared("world 0, 400 steps, five seeds", {}, _read("compare_kl")),
+        *(_compared(f"noise {share}", {"hint_errors": float(share)}, one) for share, one in noise.items()),
+        _compared("faulty key 0.15", faulty, bias["also"]["0.15, 200 steps"]),
+        _compared("faulty key 0.3", {**faulty, "hint_errors": 0.3}, bias["summary"]),
+        *_single_runs([row for row in headline if row["seed"] < 1000]),
+        *_single_runs(tuning.values()),
+    ]
