@@ -50,6 +50,7 @@ def file_targets() -> dict[str, Target]:
     from gear_rl.records.record import is_record, open_record, to_rollouts
     from gear_rl.records.transcripts import looks_like_transcripts, read_transcripts
     from gear_rl.report import collect, html_page, open_source
+    from gear_rl.report.notes import Notes
     from gear_rl.tasks.jsonl import Jsonl
     from gear_rl.training.config import TrainConfig
     from gear_rl.training.run_folder import RunFolder, is_complete
@@ -152,6 +153,11 @@ def file_targets() -> dict[str, Target]:
     open_folder(home / "cmp", Plan(["grpo", "gear"], 2, [0.001]))
     plan = (home / "cmp" / "compare.json").read_bytes()
     row = {"prompt": "p", "answer": "1"}
+    tool = {"role": "assistant", "content": [{"type": "text", "text": "a"}], "tool_calls": [{"function": "f", "arguments": {}}]}
+    scored = {"id": 1, "messages": [asked[0], tool], "scores": {"s": {"value": "C", "explanation": "x"}}, "attachments": {}}
+    inspected = {"version": 2, "status": "success", "eval": {"task": "t", "model": "m"}, "samples": [scored]}
+    note = {"step": 0, "group": 0, "rollout": 1, "token": None, "text": "x"}
+    notes = {"schema": "gear_rl.notes", "version": 1, "notes": [note, {**note, "token": 3}]}
     turn = {"step": 0, "group": 1, "rollout": 2, "turn": 3, "advantage": -0.5, "before": 0.75, "after": 0.25, "tokens": "0a",
             "interval": [-0.75, -0.25], "continuations": 64, "credit": {"gear": -1.5, "grpo": -1.0}}  # fmt: skip
     measured = json.dumps({"schema": SCHEMA, "version": VERSION, "turns": [turn, turn]}).encode()
@@ -167,6 +173,9 @@ def file_targets() -> dict[str, Target]:
         "records, reported": Target(at("p.jsonl", report), [record], share=0.02),
         "measured turns": Target(at("r.measured.json", read_measured), [measured]),
         "transcripts": Target(at("t.jsonl", transcripts), [lines(conversation, {"messages": [asked[0], called], "reward": 0})]),
+        "messages, reported": Target(at("m.jsonl", report), [lines(conversation)], share=0.1),
+        "Inspect logs": Target(at("i.json", report), [json.dumps(inspected).encode()], share=0.1),
+        "notes.json": Target(at("notes.json", lambda path: Notes(path).read()), [json.dumps(notes).encode()]),
         "problems .jsonl": Target(at("q.jsonl", problems), [lines(*[{**row, "prompt": f"p{i}"} for i in range(4)])]),
         "problems .jsonl.gz": Target(at("q.jsonl.gz", problems), [gzip.compress(lines(row, row))], share=0.3),
         "labelled solutions": Target(at("s.jsonl", solutions), [lines(step), lines(prm)]),

@@ -102,6 +102,51 @@ def write_transcripts(
     return path
 
 
+CALL = '<tool_call>\n{"name": "%s", "arguments": {"order_id": "W2378156", "item": "%s"}}\n</tool_call><|im_end|>'
+
+
+def write_agents(path, *, steps=2, groups=2, header=None, feedback="The wrong order was changed."):
+    """Rollouts that differ: in every group two winners exchange the item in turn 2, one loser cancels the order instead, and
+    one exchanges the wrong item. The task knows these decisions, and `oracle` gives them all the blame."""
+    won = ("exchange_item", "592811", 1)
+    ways = [won, ("cancel_order", "592811", 0), won, ("exchange_item", "777", 0)]
+    header = header or {**HEADER, "method": "oracle", "options": {}}
+    said = [transcript([TURNS[0], TURNS[1], CALL % (tool, item), TURNS[3], TURNS[4]]) for tool, item, _ in ways] * groups
+    longest = max(len(texts) for texts, _ in said)
+    rows = [texts + [""] * (longest - len(texts)) for texts, _ in said]
+    actions = torch.tensor([mask + [0] * (longest - len(mask)) for _, mask in said], dtype=torch.bool)
+    known = {text: n for n, text in enumerate(sorted({text for texts in rows for text in texts}))}
+    decision = torch.zeros(actions.shape)
+    for i, texts in enumerate(rows):
+        for k, text in enumerate(texts):
+            wrong = (text in ("cancel", "_", "order") and "cancel" in texts[k - 2 : k + 1]) or text == "777"
+            decision[i, k] = -1.0 if wrong else 1.0 if text in ("exchang", "592") else 0.0
+    rewards = torch.tensor([float(won) for *_, won in ways] * groups)
+    rollouts = Rollouts(
+        action_mask=actions,
+        rewards=rewards,
+        group_ids=torch.arange(len(rows)) // len(ways),
+        token_ids=torch.tensor([[known[text] for text in texts] for texts in rows]),
+        signals={"decision": decision * actions},
+    )
+    with RecordWriter(path, header) as writer:
+        for step in range(steps):
+            writer.write(
+                step=step,
+                rollouts=rollouts,
+                credit=credit("oracle", rollouts),
+                prompts=[f"Customer {step}-{i // len(ways)}: please exchange my kettle.\n" for i in range(len(rows))],
+                hinted_prompts=None,
+                token_texts=[texts for texts, _ in said],
+                successes=[won > 0 for won in rewards.tolist()],
+                verdicts=[
+                    {"channels": {"right tool": won, "format": 1.0}, "feedback": None if won else feedback}
+                    for won in rewards.tolist()
+                ],
+            )
+    return path
+
+
 HOSTILE = [
     "</script><script>window.hacked = 1</script>",
     "<img src=x onerror='window.hacked = 1'>",

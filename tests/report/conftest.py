@@ -117,8 +117,8 @@ def browse(driver):
     """Open a page at a size and in a theme, wait for its first view, and check afterwards that all stayed quiet."""
     pages: list[Page] = []
 
-    def open_page(path: Path, **how) -> Page:
-        pages.append(Page(driver, path, **how))
+    def open_page(page: Path | str, **how) -> Page:
+        pages.append(Page(driver, page, **how))
         return pages[-1]
 
     yield open_page

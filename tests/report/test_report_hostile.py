@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import xml.etree.ElementTree as ET
 
 import pytest
 from report_samples import HOSTILE, gear, write_transcripts
@@ -23,7 +25,11 @@ def page(tmp_path_factory):
         header=header,
         prompts=[NASTY] * 4,
         hinted_prompts=[NASTY + "\u202ehint\x00"] * 4,
+        verdicts=[{"channels": {NASTY: 1.0}, "feedback": NASTY + "\u202e"}] * 4,
     )
+    note = {"step": 0, "group": 0, "rollout": 1, "token": 0, "text": NASTY + "\u202e"}
+    notes = {"schema": "gear_rl.notes", "version": 1, "notes": [note]}
+    (folder / "hostile.notes.json").write_text(json.dumps(notes))
     record.write_text(record.read_text().replace('"entropy":', '"<svg onload=alert(1)>":'))
     gear("report", record, "-o", folder / "report.html")
     return folder / "report.html"
@@ -48,6 +54,27 @@ def test_hostile_output_is_shown_and_inert(browse, page):
         assert not re.search(r"[\u202a-\u202e\u2066-\u2069\u200b-\u200f\ufeff\x00\x1b\u2028\ud800]", shown.text(place))
     assert texts[4] == "U+202EevilU+202C" and texts[6] == "␀" and texts[7].startswith("␛")
     assert texts[5] == "U+200BU+2066U+FEFF" and texts[8] == "U+D800" and texts[9] == "U+2028"
+
+
+def test_what_opens_beside_hostile_output_is_inert_too(browse, page, tmp_path):
+    """Siblings, tool calls, the verifier's words, notes, blamed steps, and what is exported."""
+    shown = browse(page)
+    shown.fill_all()
+    shown.click("#siblings summary")
+    shown.wait(lambda: "Both say the same" in shown.text("#siblings"))
+    shown.click(".card .details summary")
+    shown.wait(lambda: shown.all(".verdict"))
+    assert shown.text(".verdict").count(NASTY) == 2
+    assert NASTY in shown.text(".card-notes") and NASTY in shown.text("#reader-notes")
+    picture = ET.fromstring(shown.saved("[data-save=svg]", tmp_path))  # well-formed, whatever was said
+    assert not {node.tag.split("}")[1] for node in picture.iter()} & {"script", "img", "image", "foreignObject", "a"}
+    text = shown.saved(".detail-body .actions button", tmp_path).decode("utf-8", "surrogatepass")
+    outside = re.sub(r"(?ms)^(`{3,})text$.*?^\1$", "", text)
+    assert "<script" not in outside.replace("\\<", "") and "<img" not in outside.replace("\\<", "")
+    assert shown.js("return window.hacked === undefined && document.scripts.length") == 4
+    assert not shown.all("img, iframe, object, embed, a[href^=javascript], a[href^=http]")
+    for place in ("#page", "#reader-notes", ".verdict"):
+        assert not re.search(r"[\u202a-\u202e\u2066-\u2069\u200b-\u200f\ufeff\x00\x1b\u2028\ud800]", shown.text(place))
 
 
 def test_a_token_of_100_kb_is_short_until_asked_for(browse, page):

@@ -251,6 +251,7 @@ def reassign(
                     hinted_prompts=[line.hinted_prompt for line in batch],
                     token_texts=[line.token_texts for line in batch],
                     successes=[line.success for line in batch],
+                    verdicts=[line.verdict for line in batch],
                     problems=[line.problem for line in batch],
                 )
                 summary.steps += 1

@@ -1,4 +1,4 @@
-"""`gear report`: where the credit went, as one self-contained HTML page; or as a PNG for a paper, or JSON for a script."""
+"""`gear report`: where the credit went, as one self-contained HTML page; or as PNG, SVG or JSON."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING
 from gear_rl.cli.arguments import COUNT, check_out
 from gear_rl.errors import GearError, printable, unknown_name
 from gear_rl.files import write_bytes
+from gear_rl.options import argument
 
 if TYPE_CHECKING:
     from gear_rl.report import Collection
 
-FORMATS = ("html", "png", "json")
+FORMATS = ("html", "png", "svg", "json")
+PICTURES = ("png", "svg")
+PORT = argument(int, at_least=0, at_most=65535)
 COLOURS = ("advantage", "weight", "reverse_kl", "entropy", "gap", "decision")
 
 
@@ -26,9 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--out", metavar="OUT", type=Path, help="the file (report.html in the first RUN); - prints JSON"
     )
-    parser.add_argument("--format", metavar="FORMAT", default="html", help="html, png or json")
+    parser.add_argument("--format", metavar="FORMAT", default="html", help="html, png, svg or json")
     parser.add_argument(
-        "--group", metavar="STEP/GROUP", help="open with this group; a PNG shows it (the most telling one)"
+        "--group", metavar="STEP/GROUP", help="open with this group; a picture shows it (the most telling one)"
     )
     parser.add_argument("--colour", metavar="NAME", default="advantage", help=f"colour tokens by {', '.join(COLOURS)}")
     parser.add_argument(
@@ -38,6 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=1000,
         help="hold at most N rollouts of each run, in whole groups (1000)",
     )
+    parser.add_argument(
+        "--watch", action="store_true", help="follow a running training on a page of this machine, until Ctrl-C"
+    )
+    parser.add_argument("--port", metavar="PORT", type=PORT, default=0, help="the port of --watch (a free one)")
     parser.add_argument("--force", action="store_true", help="replace OUT if it exists")
 
 
@@ -45,15 +52,21 @@ def run(args: argparse.Namespace) -> int:
     if args.format not in FORMATS:
         raise unknown_name("format", args.format, FORMATS)
     wanted = _group(args.group)
+    if args.watch:
+        return _watch(args, wanted)
+    if args.port:
+        raise GearError("--port is the port of --watch; give that too.")
     out = _out(args)
-    if args.format == "png":
+    if args.format in PICTURES:
         from gear_rl.report.figure import find_browser
 
         find_browser()  # before the long work, not after it
 
     from gear_rl.report import collect, html_page, open_source, summary
+    from gear_rl.report.notes import Notes, notes_path
 
-    collection = collect([open_source(path) for path in args.runs], args.rollouts)
+    sources, notes = [open_source(path) for path in args.runs], Notes(notes_path(args.runs[0])).read()
+    collection = collect(sources, args.rollouts)
     _check_wishes(collection, wanted, args.colour)
     if args.format == "json":
         text = json.dumps(summary(collection), indent=1) + "\n"
@@ -63,14 +76,29 @@ def run(args: argparse.Namespace) -> int:
         content = text.encode()
     else:
         # A lone surrogate has no UTF-8; in the page all model output is escaped ASCII, so only a title can hold one.
-        content = html_page(collection, group=wanted, colour=args.colour).encode("utf-8", "replace")
+        content = html_page(collection, group=wanted, colour=args.colour, notes=notes).encode("utf-8", "replace")
     assert out is not None
-    if args.format == "png":
-        from gear_rl.report.figure import photograph
+    if args.format in PICTURES:
+        from gear_rl.report.figure import draw
 
-        content = photograph(content)
+        content = draw(content, args.format)
     write_bytes(out, content)
     print(_described(collection, out, len(content)))
+    return 0
+
+
+def _watch(args: argparse.Namespace, wanted: tuple[int, int] | None) -> int:
+    if args.out is not None or args.format != "html":
+        raise GearError("--watch writes no file and shows HTML; leave out --out and --format.")
+    from gear_rl.report import collect, html_page, open_source
+    from gear_rl.report.watch import watch
+
+    def build(version: int) -> bytes:
+        collection = collect([open_source(path, growing=True) for path in args.runs], args.rollouts)
+        _check_wishes(collection, wanted, args.colour)
+        return html_page(collection, group=wanted, colour=args.colour, live=version).encode("utf-8", "replace")
+
+    watch(args.runs, build, say=lambda line: print(f"gear report: {printable(line)}", flush=True), port=args.port)
     return 0
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from gear_rl.engines.step import Scored
 from gear_rl.records.writer import RecordWriter
+from gear_rl.signals.sampled import Sampled
 
 UNKNOWN = "\ufffd"
+LONGEST_FEEDBACK = 10_000
+"""Characters of it that a record keeps."""
 LONGEST_CHARACTER = 4
 """Tokens. UTF-8 writes a character in at most four bytes."""
 
@@ -27,9 +31,22 @@ def write_scored(
         hinted_prompts=None if scored.hinted is None else decode(scored.hinted.prompt_ids),
         token_texts=texts,
         successes=successes,
+        verdicts=_verdicts(sampled),
         problems=[name if isinstance(name := row.get("id"), str) else None for row in sampled.rows],
     )
     return texts
+
+
+def _verdicts(sampled: Sampled) -> list[dict[str, Any] | None]:
+    """What the judge said beyond the reward: its parts, and its words."""
+    said: list[dict[str, Any] | None] = []
+    for i in range(len(sampled)):
+        verdict = sampled.verdicts[i] if sampled.verdicts is not None else None
+        parts = verdict.channels if verdict is not None else {n: float(v[i]) for n, v in sampled.channels.items()}
+        known = {name: float(f"{value:.6g}") if math.isfinite(value) else None for name, value in parts.items()}
+        words = verdict.feedback[:LONGEST_FEEDBACK] if verdict is not None and verdict.feedback else None
+        said.append({"channels": known, "feedback": words} if known or words else None)
+    return said
 
 
 def token_texts(ids: list[int], tokenizer: Any) -> list[str]:

@@ -54,21 +54,22 @@ def read_record(path: str | Path) -> Record:
     return Record(header, list(rollouts))
 
 
-def open_record(path: str | Path) -> tuple[dict[str, Any], Iterator[RecordedRollout]]:
-    """The header at once, and the rollouts one at a time: for records larger than memory."""
+def open_record(path: str | Path, *, growing: bool = False) -> tuple[dict[str, Any], Iterator[RecordedRollout]]:
+    """The header at once, and the rollouts one at a time: for records larger than memory. `growing`: another process
+    writes it, so a last line that is cut off is one that is being written."""
     path = Path(path)
     if not path.exists():
         raise GearError(f"there is no record {path}.")
     if not path.is_file():
         raise GearError(f"{path} is not a file; a record is one file, such as rollouts.jsonl of a run.")
     with open(path, "rb") as file:
-        return read_header(path, file), _rollouts(path)
+        return read_header(path, file), _rollouts(path, growing)
 
 
-def _rollouts(path: Path) -> Iterator[RecordedRollout]:
+def _rollouts(path: Path, growing: bool) -> Iterator[RecordedRollout]:
     with open(path, "rb") as file:
         read_header(path, file)
-        for number, content in enumerate(read_lines(path, file), start=2):
+        for number, content in enumerate(read_lines(path, file, tolerate_torn_end=growing), start=2):
             yield checked(content, f"{path}, line {number}")
 
 

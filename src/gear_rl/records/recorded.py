@@ -42,13 +42,16 @@ class RecordedRollout:
     advantages: list[float]
     trained: bool = True
     """False: the engine did not train on it, such as a truncated completion that TRL masks."""
+    verdict: dict[str, Any] | None = None
+    """What the verifier said, where it says more than the reward: {"channels": {part: number}, "feedback": text}. A record has
+    the key only then."""
     problem: str | None = None
     """The id of the task's row that it was played on; None where rows have none, and in records of earlier versions."""
 
 
 def checked(content: dict[str, Any], where: str) -> RecordedRollout:
     """The line as a rollout: every field present, of its type, and all lists of one length."""
-    content = {"trained": True, "problem": None, **content}  # older records do not say
+    content = {"trained": True, "problem": None, "verdict": None, **content}  # older records do not say
     names = [f.name for f in fields(RecordedRollout)]
     for name in names:
         if name not in content:
@@ -91,6 +94,14 @@ def _are_numbers_or_null(row: list[Any]) -> bool:
     return all(x is None or _is_number(x) for x in row)
 
 
+def _is_verdict(x: Any) -> bool:
+    if not isinstance(x, dict) or not x.keys() <= {"channels", "feedback"}:
+        return False
+    channels, feedback = x.get("channels", {}), x.get("feedback")
+    fits = isinstance(channels, dict) and all(value is None or _is_number(value) for value in channels.values())
+    return fits and (feedback is None or isinstance(feedback, str))
+
+
 def _are_texts(row: list[Any]) -> bool:
     return all(isinstance(x, str) for x in row)
 
@@ -108,6 +119,7 @@ _LIST_CHECKS: dict[str, Callable[[list[Any]], bool]] = {
 _VALUE_CHECKS: dict[str, Callable[[Any], bool]] = {
     "reward": lambda x: x is None or _is_number(x),
     "trained": lambda x: isinstance(x, bool),
+    "verdict": lambda x: x is None or _is_verdict(x),
     "success": lambda x: x is None or isinstance(x, bool),
     "group_advantage": lambda x: x is None or _is_number(x),
     "prompt": lambda x: isinstance(x, str),

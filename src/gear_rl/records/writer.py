@@ -56,10 +56,11 @@ class RecordWriter(Closing):
         hinted_prompts: Sequence[str | None] | None,
         token_texts: Sequence[Sequence[str]],
         successes: Sequence[bool | None] | None = None,
+        verdicts: Sequence[dict[str, Any] | None] | None = None,
         problems: Sequence[str | None] | None = None,
     ) -> None:
         """Append a batch of B rollouts. `token_texts[i]` has a text per token of completion i; what follows in the
-        (B, T) tensors is padding. All of it is written, or none."""
+        (B, T) tensors is padding. `verdicts`: see `RecordedRollout.verdict`. All of it is written, or none."""
         if step != self._step:
             self._step, self._groups_of_step = step, 0
         # An engine may sample several batches within one step, and number the groups of each from 0.
@@ -95,9 +96,10 @@ class RecordWriter(Closing):
                 weights=[_short(x) for x in lists["weights"][i][:n]],
                 advantages=[_short(x) for x in lists["advantages"][i][:n]],
                 trained=rollouts.trained is None or bool(rollouts.trained[i]),
+                verdict=verdicts[i] if verdicts is not None else None,
                 problem=None if problems is None else problems[i],
             )
-            lines.append(_to_line(vars(line)))
+            lines.append(_to_line({k: v for k, v in vars(line).items() if k != "verdict" or v is not None}))
         self.file.append(b"".join(lines))
         self._groups_of_step = max(groups) + 1
 

@@ -1,11 +1,13 @@
 """`gear report`: one self-contained HTML page that shows where the credit went; and the same as PNG or JSON.
 
-sources      a run folder or a record          comparable   which runs may stand on one page
+sources      a run folder, record or messages  comparable   which runs may stand on one page
 collect      reads the records once            packing      how tokens travel inside the page
 shares       praise and blame by turn, kind …  scales       one scale per colouring
 kinds        what kind of token it is          curves       metrics and alarms
-measured     what `gear credit --check` found  figure       the PNG, drawn by a headless browser
-page         the HTML
+clusters     blamed steps that are alike       from_messages  transcripts and Inspect logs
+measured     what `gear credit --check` found  figure       the PNG and the SVG, drawn by a headless browser
+page         the HTML                          notes        what a reader wrote, in a file beside the run
+watch        the page of a running training
 web/         the page's own style and script
 """
 

@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from gear_rl.errors import GearError
 from gear_rl.records.record import RecordedRollout
 from gear_rl.report import packing
+from gear_rl.report.clusters import Blamed, Clusters
 from gear_rl.report.comparable import Key, SameProblems, refuse_different_tasks
 from gear_rl.report.curves import Outcomes, alarms, curves
 from gear_rl.report.measured import Measured
 from gear_rl.report.scales import Scale
 from gear_rl.report.shares import Shares
-from gear_rl.report.sources import Source, name_runs
+from gear_rl.report.sources import NothingRecorded, Source, name_runs
 
 MOST_ROLLOUTS = 1000
 MOST_TOKENS = 2_000_000
@@ -44,6 +44,8 @@ class Entry:
     tokens: bytes
     signals: bytes
     credit: bytes
+    verdict: bytes | None
+    blamed: Blamed | None
 
 
 @dataclass
@@ -54,6 +56,7 @@ class Run:
     measured: Measured
     shares: Shares = field(default_factory=Shares)
     outcomes: Outcomes = field(default_factory=Outcomes)
+    clusters: Clusters = field(default_factory=Clusters)
     rollouts: int = 0
     tokens: int = 0
     steps: set[int] = field(default_factory=set)
@@ -64,8 +67,8 @@ class Run:
     spaces: list[int] = field(default_factory=lambda: [0, 0])
     """Texts looked at, and those of them with white space."""
 
-    def add(self, rollout: RecordedRollout) -> None:
-        """What concerns every rollout, shown or not."""
+    def add(self, rollout: RecordedRollout) -> Blamed | None:
+        """What concerns every rollout, shown or not. Its blamed step."""
         self.rollouts += 1
         self.tokens += len(rollout.token_ids)
         self.steps.add(rollout.step)
@@ -77,6 +80,7 @@ class Run:
         if self.spaces[0] < FIRST_TEXTS:
             self.spaces[0] += len(rollout.token_texts)
             self.spaces[1] += sum(any(c.isspace() for c in text) for text in rollout.token_texts)
+        return self.clusters.add(rollout)
 
 
 @dataclass
@@ -100,6 +104,8 @@ def collect(sources: list[Source], most_rollouts: int = MOST_ROLLOUTS) -> Collec
     scales: dict[str, Scale] = {}
     first = _read_first(sources[0], problems, scales, most_rollouts, MOST_TOKENS // len(sources))
     runs = [first, *(_read_other(source, first, problems, scales) for source in sources[1:])]
+    for run in runs:
+        run.clusters.form()
     return Collection(runs, scales)
 
 
@@ -110,13 +116,12 @@ def _read_first(
     number: dict[Key, int] = {}
     every, rollouts, tokens = 1, 0, 0
     for rollout in source.rollouts():
-        run.add(rollout)
-        measured = run.measured.of(rollout)
+        blamed, measured = run.add(rollout), run.measured.of(rollout)
         key = (rollout.step, rollout.group)
         problems.remember(key, rollout.prompt)
         if number.setdefault(key, len(number)) % every:
             continue
-        run.groups.setdefault(key, []).append(_entry(rollout, scales, measured))
+        run.groups.setdefault(key, []).append(_entry(rollout, scales, blamed, measured))
         rollouts, tokens = rollouts + 1, tokens + len(rollout.token_ids)
         while (rollouts > most_rollouts or tokens > most_tokens) and len(run.groups) > 1:
             every *= 2
@@ -124,7 +129,7 @@ def _read_first(
             kept = [entry for entries in run.groups.values() for entry in entries]
             rollouts, tokens = len(kept), sum(entry.facts["tokens"] for entry in kept)
     if not run.rollouts:
-        raise GearError(f"{source.record} has a header and no rollouts.")
+        raise NothingRecorded(f"{source.record} has a header and no rollouts.")
     return run
 
 
@@ -133,20 +138,21 @@ def _read_other(source: Source, first: Run, problems: SameProblems, scales: dict
     run = Run(source, Measured(source.record))
     shared: set[Key] = set()
     for rollout in source.rollouts():
-        run.add(rollout)
-        measured = run.measured.of(rollout)
+        blamed, measured = run.add(rollout), run.measured.of(rollout)
         key = (rollout.step, rollout.group)
         if problems.check(source, key, rollout.prompt):
             shared.add(key)
             if key in first.groups:
-                run.groups.setdefault(key, []).append(_entry(rollout, scales, measured))
+                run.groups.setdefault(key, []).append(_entry(rollout, scales, blamed, measured))
     if not run.rollouts:
-        raise GearError(f"{source.record} has a header and no rollouts.")
+        raise NothingRecorded(f"{source.record} has a header and no rollouts.")
     problems.refuse_without_overlap(source, len(shared))
     return run
 
 
-def _entry(rollout: RecordedRollout, scales: dict[str, Scale], measured: list[dict[str, Any]]) -> Entry:
+def _entry(
+    rollout: RecordedRollout, scales: dict[str, Scale], blamed: Blamed | None, measured: list[dict[str, Any]]
+) -> Entry:
     mask = np.asarray(rollout.action_mask, dtype=bool)
     advantages = np.asarray(rollout.advantages, dtype=float)[mask]
     weights = np.asarray(rollout.weights, dtype=float)[mask]
@@ -188,6 +194,8 @@ def _entry(rollout: RecordedRollout, scales: dict[str, Scale], measured: list[di
             packing.floats(weights),
             packing.floats(advantages),
         ),
+        verdict=packing.deflated(packing.texts([json.dumps(rollout.verdict)])) if rollout.verdict else None,
+        blamed=blamed,
     )
 
 
@@ -196,8 +204,9 @@ def _largest(values: np.ndarray) -> float:
 
 
 # ---------------------------------------------------------------------------------------------------- as plain data
-def describe_run(run: Run, texts: list[str]) -> dict[str, Any]:
-    """A run as the page's index and the JSON summary hold it; `texts`: the tokens whose share is asked for."""
+def describe_run(run: Run, texts: list[str], keys: list[Key]) -> dict[str, Any]:
+    """A run as the page's index and the JSON summary hold it; `texts`: the tokens whose share is asked for; `keys`: the
+    groups shown."""
     shown = sum(map(len, run.groups.values()))
     source, header = run.source, run.source.header
     notes, metrics, trained = list(source.notes), source.metrics, header.get("trained_with")
@@ -230,7 +239,14 @@ def describe_run(run: Run, texts: list[str]) -> dict[str, Any]:
         "curves": curves(metrics),
         "alarms": alarms(metrics),
         "shares": run.shares.result(texts),
+        "clusters": run.clusters.result(_places(run, keys)),
     }
+
+
+def _places(run: Run, keys: list[Key]) -> dict[int, tuple[int, int]]:
+    """Id of a blamed step → number of its group on the page, and of its rollout in the group."""
+    shown = [(g, i, entry) for g, key in enumerate(keys) for i, entry in enumerate(run.groups.get(key, []))]
+    return {id(entry.blamed): (g, i) for g, i, entry in shown if entry.blamed is not None}
 
 
 def _missing(run: Run) -> dict[str, str]:

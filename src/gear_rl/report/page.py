@@ -11,6 +11,8 @@ import base64
 import hashlib
 import html
 import json
+from collections.abc import Sequence
+from dataclasses import asdict
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -18,18 +20,28 @@ from typing import Any
 from gear_rl import __version__
 from gear_rl.report.collect import Collection, Entry, describe_run
 from gear_rl.report.comparable import Key
+from gear_rl.report.notes import Note
 from gear_rl.report.packing import Blobs
 from gear_rl.report.shares import most_credited
 
 SCRIPTS = tuple(
-    "dom decode text channels state filters list minimap measured card group inspect plot training shares summary "
-    "main".split()
+    "dom decode text channels state filters list minimap measured card group siblings details export inspect plot "
+    "training clusters shares summary notes live main".split()
 )
-STYLES = ("base", "layout", "tokens", "plots")
+_TO_OWN_SERVER = "connect-src 'self'; "
+STYLES = ("base", "layout", "tokens", "plots", "panels")
 
 
-def html_page(collection: Collection, *, group: Key | None = None, colour: str = "advantage") -> str:
-    """The whole file. `group`: (step, group) to open with, else the most telling one; `colour`: a colouring."""
+def html_page(
+    collection: Collection,
+    *,
+    group: Key | None = None,
+    colour: str = "advantage",
+    notes: Sequence[Note] = (),
+    live: int = 0,
+) -> str:
+    """The whole file. `group`: (step, group) to open with, else the most telling one; `colour`: a colouring. `live`: the number
+    of a page of `gear report --watch`, which may ask its own server for news, and for nothing else; 0: a page from disk."""
     blobs = Blobs()
     opening = group or most_telling(collection)
     for run in collection.runs:
@@ -39,10 +51,12 @@ def html_page(collection: Collection, *, group: Key | None = None, colour: str =
     index = _index(collection, blobs)
     index["open"] = {"group": opening, "colour": colour}
     index["offsets"] = blobs.offsets
+    index["notes"], index["live"] = [asdict(note) for note in notes], live
     style, script = _bundle(STYLES, "css"), _bundle(SCRIPTS, "js")
     names = ", ".join(run.source.name for run in collection.runs)
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
+        f"{_TO_OWN_SERVER if live else ''}"
         "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
     )
     parts = {
@@ -57,6 +71,19 @@ def html_page(collection: Collection, *, group: Key | None = None, colour: str =
     page = (files("gear_rl.report") / "web" / "page.html").read_text("utf-8")
     pieces = page.split("%%")  # text, name, text, name, …: so that no data can look like a place to fill
     return "".join(parts[piece] if i % 2 else piece for i, piece in enumerate(pieces))
+
+
+def waiting_page(message: str) -> str:
+    """What `gear report --watch` shows before there are rollouts. It asks again by itself, and runs no script."""
+    style = _bundle(STYLES, "css")
+    policy = f"default-src 'none'; style-src '{_hash(style)}'; img-src data:"
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="1">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">'
+        f'<link rel="icon" href="data:,"><title>gear report</title><style>{style}</style></head><body><main class="still">'
+        f'<h1>Waiting for rollouts</h1><p class="facts">{html.escape(message)}</p></main></body></html>'
+    )
 
 
 def summary(collection: Collection) -> dict[str, Any]:
@@ -86,7 +113,7 @@ def _index(collection: Collection, blobs: Blobs | None) -> dict[str, Any]:
     alarm = {step for run in runs for step in _alarm_steps(run.source.metrics)}
     return {
         "made_by": f"gear-rl {__version__}",
-        "runs": [describe_run(run, texts) for run in runs],
+        "runs": [describe_run(run, texts, collection.keys) for run in runs],
         "scales": {name: [s.top(), s.negative] for name, s in collection.scales.items()},
         "groups": [
             {
@@ -118,7 +145,11 @@ def _facts(entry: Entry, group: list[Entry], blobs: Blobs | None) -> dict[str, A
     margin = 0.0 if entry.facts["reward"] is None else entry.facts["reward"] - mean
     side = 0 if abs(margin) <= 1e-6 * max(1.0, abs(mean)) else 1 if margin > 0 else -1
     facts = {**entry.facts, "side": side}
+    if entry.blamed is not None:
+        facts |= {"blamed": entry.blamed.token, "cluster": entry.blamed.cluster}
     if blobs is not None:
+        if entry.verdict is not None:
+            facts["verdict"] = blobs.add(entry.verdict)
         parts = (entry.prompts, entry.texts, entry.tokens, entry.signals, entry.credit)
         facts["blobs"] = [blobs.add(part) for part in parts]
     return facts

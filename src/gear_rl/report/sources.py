@@ -1,4 +1,4 @@
-"""What `gear report` reads: a run folder, or a record alone. Everything but the rollouts is read here.
+"""What `gear report` reads: a run folder, a record alone, or messages. Everything but the rollouts is read here.
 
 A run folder is data as much as the record in it: every file may be missing, half written, or from elsewhere.
 """
@@ -14,8 +14,14 @@ from typing import Any
 
 from gear_rl.errors import GearError
 from gear_rl.files import parse_json, read_json
-from gear_rl.records.record import RecordedRollout, open_record
+from gear_rl.records.record import LONGEST_LINE, RecordedRollout, is_record, open_record
+from gear_rl.report.from_messages import NOTE, Conversations, find_conversations
 from gear_rl.training.run_folder import RunFolder
+
+
+class NothingRecorded(GearError):
+    """A run that has no rollouts yet; a training may be about to write some."""
+
 
 LONGEST_METRICS = 512 * 2**20
 """Bytes. A million steps of fifty metrics; more is not a log of a run."""
@@ -35,6 +41,10 @@ class Source:
     evaluation: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     """What is missing and why, for the reader."""
+    conversations: Conversations | None = None
+    """What a file of messages holds; None for a record."""
+    growing: bool = False
+    """Whether a training may be writing it."""
     name: str = ""
     """What tells this run from the others on the page; `name_runs` gives it."""
 
@@ -47,22 +57,26 @@ class Source:
         return _word(self.header.get("task"), "unnamed task")
 
     def rollouts(self) -> Iterator[RecordedRollout]:
-        return open_record(self.record)[1]
+        if self.conversations is not None:
+            return self.conversations.rollouts()
+        return open_record(self.record, growing=self.growing)[1]
 
 
-def open_source(path: Path) -> Source:
-    """`path` as far as it can be checked without reading the rollouts."""
+def open_source(path: Path, *, growing: bool = False) -> Source:
+    """`path` as far as it can be checked without reading the rollouts. `growing`: a training may be writing it."""
     if not path.exists():
         raise GearError(f"there is no run or record {path}.")
     if not path.is_dir():
+        if path.is_file() and not is_record(path) and (found := find_conversations(path)) is not None:
+            return Source(path, path, found.header, conversations=found, notes=[NOTE])
         header, _ = open_record(path)
-        return Source(path, path, header)
+        return Source(path, path, header, growing=growing)
     folder, config = RunFolder.open(path)
-    if not folder.rollouts.exists():
-        raise GearError(f"{path} has no rollouts.jsonl: nothing was recorded yet, so there is no credit to show.")
+    if not folder.rollouts.exists() or (growing and not _has_header(folder.rollouts)):
+        raise NothingRecorded(f"{path} has no rollouts.jsonl: nothing was recorded yet, so there is no credit to show.")
     header, _ = open_record(folder.rollouts)
-    source = Source(path, folder.rollouts, header, config)
-    source.metrics = _read_metrics(folder.metrics, source.notes)
+    source = Source(path, folder.rollouts, header, config, growing=growing)
+    source.metrics = _read_metrics(folder.metrics, source.notes, growing)
     source.evaluation = _read_evaluation(folder.evaluation, source.notes)
     return source
 
@@ -82,12 +96,17 @@ def name_runs(sources: list[Source]) -> None:
             source.name = f"{source.method} · {source.path}"
 
 
+def _has_header(path: Path) -> bool:
+    with open(path, "rb") as file:
+        return file.readline(LONGEST_LINE).endswith(b"\n")
+
+
 def _word(value: Any, otherwise: str) -> str:
     """A header is untrusted: only a text is a name, and not a long one."""
     return value[:80] if isinstance(value, str) and value else otherwise
 
 
-def _read_metrics(path: Path, notes: list[str]) -> list[dict[str, float]]:
+def _read_metrics(path: Path, notes: list[str], growing: bool) -> list[dict[str, float]]:
     if not path.exists():
         notes.append("No training curves: the run has no metrics.jsonl.")
         return []
@@ -107,7 +126,7 @@ def _read_metrics(path: Path, notes: list[str]) -> list[dict[str, float]]:
         finite = {key: value for key, value in numbers.items() if math.isfinite(value)}
         infinite += len(numbers) - len(finite)
         rows.append(finite)
-    if torn:
+    if torn and not growing:
         notes.append("The last line of metrics.jsonl is cut off, as a killed run leaves it; it was left out.")
     if infinite:
         notes.append(f"{infinite} logged values are NaN or infinite: gaps in the curves.")

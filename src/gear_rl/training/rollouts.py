@@ -20,6 +20,7 @@ from gear_rl.sampling.sampler import Sampler
 from gear_rl.sampling.turns import OpenSampler
 from gear_rl.signals.sampled import Ids
 from gear_rl.tasks.base import Row, Task, Verdict, tools_of
+from gear_rl.training.tracker_table import log_tokens
 
 log = logging.getLogger("gear_rl")
 
@@ -103,8 +104,10 @@ class RunRecorder:
         every: int,
         most: float = math.inf,
         say: Callable[[str], None] = print,
+        tracker: str = "none",
     ) -> None:
         self.writer, self.tokenizer, self.every, self.most, self.say = writer, tokenizer, every, most, say
+        self.tracker = tracker
         self._said = False
 
     def __call__(self, scored: Scored, /) -> None:
@@ -117,4 +120,4 @@ class RunRecorder:
             return
         verdicts = scored.sampled.verdicts
         successes = None if verdicts is None else [v.success for v in verdicts]
-        write_scored(self.writer, scored, self.tokenizer, successes)
+        log_tokens(self.tracker, scored, write_scored(self.writer, scored, self.tokenizer, successes))

@@ -103,7 +103,9 @@ def build_trainer(
         answer_prefix=task.answer_prefix,
         knowledge=knowledge_for(chosen, task, rows[0], tokenizer, sampler, options),
         mask_budget=options.mask_budget,
-        recorder=None if writer is None else RunRecorder(writer, tokenizer, options.record_every, most, say.line),
+        recorder=None if writer is None else RunRecorder(
+            writer, tokenizer, options.record_every, most, say.line, options.report_to
+        ),
         callbacks=[RunCallback(folder, say, ranks)],
     )
     sampler.open_turns = vllm_turns(trainer.vllm_generation) if by_vllm else IN_PROCESS[options.sampler]

@@ -5,7 +5,7 @@ const SHORT_REPLY = 90; // characters; a tool's reply of this length stays on th
 
 function outcome(facts) {
   const success = facts.success === null ? null
-    : el("span", { class: facts.success ? "yes" : "no" }, facts.success ? "true success" : facts.side > 0 ? "lucky: no true success" : "no success");
+    : el("span", { class: facts.success ? "yes" : "no" }, el("span", { "aria-hidden": "true" }, facts.success ? "✓ " : "✗ "), facts.success ? "true success" : facts.side > 0 ? "lucky: no true success" : "no success");
   return el("div", { class: "outcome" }, mark(facts), el("b", {}, `reward ${short(facts.reward)}`),
     facts.advantage !== null && el("span", { title: "the advantage of the whole rollout, before a method spreads it" }, `A ${signed(facts.advantage)}`),
     success, el("span", { class: "muted" }, `${plural(facts.actions, "sampled token")}, ${plural(facts.turns, "turn")}`,
@@ -101,6 +101,7 @@ function card(facts, run, aligned) {
     if (!rollout) return;
     const channel = channelOf(state.colour);
     map.replaceChildren(minimap(rollout, channel));
+    markNotes(node);
     missing.textContent = channel.values(rollout) ? "" : `no ${channel.name.toLowerCase()} here: ${whyMissing(channel) || "this rollout has none"}`;
     paint(box, rollout);
   };
@@ -125,10 +126,17 @@ function card(facts, run, aligned) {
     if (!node.rollout) return;
     const { left, width } = map.getBoundingClientRect();
     const i = Math.min(node.rollout.n - 1, Math.floor(((event.clientX - left) / width) * node.rollout.n));
-    const token = box.querySelector(`.t[data-i="${i}"]`);
-    token?.scrollIntoView({ block: "nearest", behavior: "smooth" });
-    if (token) inspector.show(token, { pin: true });
+    node.showToken(i, { block: "nearest", behavior: "smooth" });
   });
+  node.showToken = (i, how = { block: "center", behavior: "instant" }) => {
+    if (i < node.rollout.n && !box.querySelector(`.t[data-i="${i}"]`)) {
+      fillTokens(box, node.rollout, index.runs[run].gaps, node.rollout.n);
+      node.repaint();
+    }
+    const token = box.querySelector(`.t[data-i="${i}"]`);
+    token?.scrollIntoView(how);
+    if (token) inspector.show(token, { pin: true });
+  };
   inSight.observe(node);
   return node;
 }

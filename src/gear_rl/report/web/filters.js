@@ -1,16 +1,18 @@
 // Which rollouts the reader wants to see: by text, reward, true success, step and alarm.
 
-function testOf({ reward, low, high, success, from, to, alarm, measured }) {
+function testOf({ reward, low, high, success, from, to, alarm, cluster, measured }) {
   const inside = (x, a, b) => (a === "" || x >= Number(a)) && (b === "" || x <= Number(b));
-  return (group, facts) =>
-    inside(group.step, from, to) && (!alarm || group.alarm) && (!measured || facts.measured) && inside(facts.reward, low, high) &&
+  return (group, facts, run) =>
+    (!cluster || cluster === `${run}:${facts.cluster}`) && (!measured || facts.measured) &&
+    inside(group.step, from, to) && (!alarm || group.alarm) && inside(facts.reward, low, high) &&
     (reward === "any" || (reward === "winners" ? facts.side > 0 : reward === "losers" ? facts.side < 0 : facts.side === 0)) &&
     (success === "any" ||
       (success === "lucky" ? facts.side > 0 && facts.success === false : facts.success === (success === "yes")));
 }
 
 const isNarrowed = (f) =>
-  f.text || f.reward !== "any" || f.low !== "" || f.high !== "" || f.success !== "any" || f.from !== "" || f.to !== "" || f.alarm || f.measured;
+  f.text || f.reward !== "any" || f.low !== "" || f.high !== "" || f.success !== "any" || f.from !== "" || f.to !== "" ||
+  f.alarm || f.cluster || f.measured;
 
 // The searchable text of a rollout: what was said, and the prompt. Read once, when the first search asks for it.
 const searchTexts = new Map();
@@ -32,10 +34,10 @@ async function applyFilters() {
   for (const group of index.groups) {
     const numbers = [];
     for (const [i, perRun] of group.rollouts.entries()) {
-      const run = perRun.findIndex((facts) => facts && passes(group, facts));
+      const run = perRun.findIndex((facts, r) => facts && passes(group, facts, r));
       if (run < 0) continue;
       if (wanted) {
-        const texts = await Promise.all(perRun.map((facts, r) => (facts && passes(group, facts) ? searchText(facts, r) : "")));
+        const texts = await Promise.all(perRun.map((facts, r) => (facts && passes(group, facts, r) ? searchText(facts, r) : "")));
         if (ticket !== newest) return; // the reader has typed on
         if (!texts.some((text) => text.includes(wanted))) continue;
       }
@@ -64,6 +66,7 @@ function filterPanel() {
   const rewards = facts.map((f) => f.reward).filter((reward) => reward !== null);
   const knowsSuccess = facts.some((f) => f.success !== null);
   const anyAlarm = index.groups.some((g) => g.alarm);
+  const clusters = index.runs.flatMap((run, r) => run.clusters.rows.map((cluster, c) => [`${r}:${c}`, oneLine(clusterName(cluster))]));
   const bound = (values, pick) => (values.length ? short(values.reduce((a, b) => pick(a, b))) : "");
   const search = el("input", { type: "search", class: "search", id: "filter-text", placeholder: "search prompts and rollouts  /",
     "aria-label": "Search prompts and rollouts", oninput: (e) => change("text", e.target.value.trim(), 250) });
@@ -76,6 +79,7 @@ function filterPanel() {
       number("low", bound(rewards, Math.min), "Least reward"), "–", number("high", bound(rewards, Math.max), "Greatest reward")),
     el("label", {}, el("span", {}, "step"),
       number("from", bound(steps, Math.min), "First step"), "–", number("to", bound(steps, Math.max), "Last step")),
+    clusters.length > 0 && el("label", {}, el("span", {}, "blamed step"), select("cluster", "Blamed step", [["", "all"], ...clusters])),
     el("label", { class: "check", title: anyAlarm ? "" : "no guard rang at a recorded step" },
       el("input", { type: "checkbox", id: "filter-alarm", disabled: !anyAlarm, onchange: (e) => change("alarm", e.target.checked) }),
       "only where a guard rang"),

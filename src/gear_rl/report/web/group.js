@@ -6,6 +6,13 @@ function heading(group) {
     group.alarm && el("span", { class: "alarm" }, " ▲ a guard rang at this step"));
 }
 
+function figureButtons(group) {
+  const name = `step-${group.step}-group-${group.group}`;
+  const button = (kind, act) => el("button", { type: "button", class: "quiet", "data-save": kind, onclick: async () => act(await groupPicture(group)) }, kind.toUpperCase());
+  return el("p", { class: "actions save-figure" }, "save the figure: ",
+    button("svg", (text) => download(`${name}.svg`, "image/svg+xml", text)), button("png", (text) => savePng(`${name}.png`, text)));
+}
+
 async function promptBlock(group) {
   // Rollouts of a group may have prompts of their own (transcripts do), and runs may have shown their teachers different
   // hints (wrong_hint does): each different one is shown once, with its rollouts and its runs.
@@ -35,9 +42,11 @@ async function promptBlock(group) {
   return block;
 }
 
-// Which of the group's prompts a rollout has, where there are several.
+// A rollout in its place in the group, by which links and notes name it; said where a group has several prompts.
 function numbered(group, i, node) {
+  node.dataset.rollout = i;
   if (group.prompts > 1) node.prepend(el("p", { class: "number" }, `rollout ${i + 1}`));
+  node.append(detailsOf(group, i, node));
   return node;
 }
 
@@ -80,8 +89,9 @@ function matrix(group, numbers) {
 function groupPane() {
   const pane = el("div", { class: "pane", id: "pane" });
   let everything = false;
-  let ticket = 0;
-  const draw = async () => {
+  let ticket = 0, drawn = null;
+  const draw = () => (drawn = drawing());
+  const drawing = async () => {
     const mine = ++ticket;
     const group = index.groups[state.group];
     inspector.hide();
@@ -91,11 +101,27 @@ function groupPane() {
     const rest = all.length - shown.length;
     const prompts = await promptBlock(group).catch(() => el("p", { class: "missing" }, DAMAGED));
     if (mine !== ticket) return;
-    pane.replaceChildren(heading(group), prompts,
+    pane.replaceChildren(heading(group), figureButtons(group), prompts,
       rest > 0 ? el("p", { class: "found" }, `${plural(rest, "rollout")} of this group do not match. `,
         el("button", { type: "button", class: "quiet", onclick: () => { everything = true; draw(); } }, "show them too")) : "",
-      severalRuns ? matrix(group, shown) : sides(group, shown));
+      siblings(group), severalRuns ? matrix(group, shown) : sides(group, shown));
     pane.dataset.group = state.group;
+  };
+  // Opens a rollout, and holds the values of one of its tokens open; one that a filter hides is shown again.
+  pane.reveal = async ({ group, rollout, token = null, run = 0 }) => {
+    set("group", group);
+    await drawn;
+    const find = () => pane.querySelector(`.card:not(.departure)[data-rollout="${rollout}"][data-run="${run}"]`);
+    if (!find()) {
+      everything = true;
+      await draw();
+    }
+    const node = find();
+    if (!node) return;
+    const same = [...pane.querySelectorAll(`.card[data-aligned="${node.dataset.aligned}"]`)]; // under every method
+    await Promise.all(same.map((c) => c.fill?.()));
+    if (token === null || !node.rollout) node.scrollIntoView({ block: "start", behavior: "instant" });
+    else node.showToken(token);
   };
   when("group", () => { everything = false; writeHash(); draw(); });
   when("matching", () => { everything = false; draw(); });

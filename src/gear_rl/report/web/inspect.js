@@ -3,6 +3,7 @@
 const inspector = (() => {
   const panel = el("div", { id: "inspector", role: "status", hidden: true });
   let current = null, pinned = false;
+  panel.addEventListener("toggle", () => current && place(current), true); // a note being written needs more room
 
   const twins = (token) => {
     const own = token.closest(".card");
@@ -17,6 +18,17 @@ const inspector = (() => {
     const where = start === end ? "this token alone" : `tokens ${start}–${end}`;
     const kind = rollout.onsets[start] ? (start === i ? ", adaptive, its onset is here" : ", adaptive") : "";
     return `segment ${number}: ${where}${kind}`;
+  }
+
+  function placeOf(token) {
+    const { rollout, run } = token.closest(".card").dataset;
+    return { run: Number(run), rollout: Number(rollout), token: Number(token.dataset.i) };
+  }
+
+  // What one can do with a token whose values are held open.
+  function actions(token) {
+    const where = { group: state.group, ...placeOf(token) };
+    return el("div", { class: "actions" }, placeLink(where, {}, "link to this token"), noteEditor(where));
   }
 
   function content(token) {
@@ -77,11 +89,19 @@ const inspector = (() => {
       if (echo && echo !== token) echo.classList.add("echo");
     }
     panel.replaceChildren(...content(token));
+    const hasPlace = pin && token.closest(".card")?.dataset.rollout;
+    if (hasPlace) panel.append(actions(token));
+    state.pinned = hasPlace ? placeOf(token) : null;
+    if (hasPlace) writeHash();
     panel.classList.toggle("pinned", pin);
     panel.hidden = false;
     place(token);
   }
   function hide() {
+    if (state.pinned) {
+      state.pinned = null;
+      writeHash();
+    }
     current = null;
     pinned = false;
     panel.hidden = true;
@@ -102,14 +122,14 @@ const inspector = (() => {
 
   function listen(root) {
     root.addEventListener("pointerover", (event) => {
-      const token = event.target.closest(".t");
+      const token = event.target.closest(".card .t");
       if (token && !pinned && event.pointerType !== "touch") show(token);
     });
     root.addEventListener("pointerout", (event) => {
-      if (!pinned && event.target.closest(".t") && !event.relatedTarget?.closest?.(".t, #inspector")) hide();
+      if (!pinned && event.target.closest(".card .t") && !event.relatedTarget?.closest?.(".t, #inspector")) hide();
     });
     root.addEventListener("click", (event) => {
-      const token = event.target.closest(".t");
+      const token = event.target.closest(".card .t");
       if (token) {
         if (pinned && current === token) return hide();
         token.setAttribute("tabindex", "-1");
@@ -118,11 +138,11 @@ const inspector = (() => {
       } else if (pinned && !event.target.closest("#inspector, .map, button, a, select, input, dialog")) hide();
     });
     root.addEventListener("focusin", (event) => {
-      if (event.target.matches(".t:focus-visible")) show(event.target, { pin: true });
+      if (event.target.matches(".card .t:focus-visible")) show(event.target, { pin: true });
     });
     root.addEventListener("keydown", (event) => {
       if (event.key === "Escape") return hide();
-      const token = event.target.closest?.(".t");
+      const token = event.target.closest?.(".card .t");
       const next = token && !event.altKey && !event.ctrlKey && !event.metaKey && walk(token, event.key);
       if (!next) return;
       event.preventDefault();
@@ -135,5 +155,5 @@ const inspector = (() => {
     addEventListener("scroll", () => current && (pinned ? place(current) : hide()), { passive: true, capture: true });
   }
 
-  return { panel, show, hide, listen, refresh: () => current && panel.replaceChildren(...content(current)) };
+  return { panel, show, hide, listen, refresh: () => current && show(current, { pin: pinned }) };
 })();

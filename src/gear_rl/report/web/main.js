@@ -35,7 +35,9 @@ const SIGNS = () => el("p", { class: "legend-line signs" },
 
 function themeSwitch() {
   const names = ["auto", "light", "dark"];
-  return choice("Theme", names.map((key) => ({ key, name: key })), "auto", function pick(key) {
+  const before = kept.theme ?? "auto";
+  if (before !== "auto") document.documentElement.dataset.theme = before;
+  return choice("Theme", names.map((key) => ({ key, name: key })), before, function pick(key) {
     if (key === "auto") delete document.documentElement.dataset.theme;
     else document.documentElement.dataset.theme = key;
     byId("theme").choose(key);
@@ -57,27 +59,35 @@ function shortcuts(list) {
   });
 }
 
-// A still picture: no controls, a few telling rollouts. `gear report --format png` photographs it.
-async function figure() {
+// A still picture: no controls, a few telling rollouts. `gear report --format png` photographs it, `--format svg` takes it as text.
+async function figure(kind) {
   Object.assign(document.documentElement.dataset, { figure: "true", theme: "light" });
-  const group = index.groups[state.group];
+  const main = still(index.groups[state.group]);
+  byId("page").append(main);
+  // All at once and without waiting for frames: a headless browser may draw none before the picture is taken.
+  await Promise.all([...document.querySelectorAll(".card")].map((c) => c.fill?.()));
+  document.documentElement.dataset.height = Math.ceil(document.body.getBoundingClientRect().height);
+  if (kind === "svg") document.documentElement.dataset.svg = btoa(Array.from(new TextEncoder().encode(asSvg(main)), (byte) => String.fromCharCode(byte)).join(""));
+}
+
+function still(group) {
   const items = group.rollouts.map((perRun, i) => ({ i, facts: anyFacts(perRun) })).sort(byReward);
   const few = severalRuns ? [items[0], items[items.length - 1]] : [...items.slice(0, 2), ...items.slice(-2)];
   const numbers = [...new Set(few.map(({ i }) => i))];
   const run = index.runs[0];
-  byId("page").append(el("main", { class: "still" },
+  return el("main", { class: "still" },
     el("div", { class: "still-head" }, el("b", {}, index.runs.map((r) => r.name).join(", ")), ` on ${run.task} · step ${group.step}, group ${group.group}`,
-      el("div", { class: "legend" }, legend())), severalRuns ? matrix(group, numbers) : sides(group, numbers)));
-  // All at once and without waiting for frames: a headless browser may draw none before the picture is taken.
-  await Promise.all([...document.querySelectorAll(".card")].map((c) => c.fill?.()));
-  document.documentElement.dataset.height = Math.ceil(document.body.getBoundingClientRect().height);
+      el("div", { class: "legend" }, legend())), severalRuns ? matrix(group, numbers) : sides(group, numbers));
 }
 
 function ready() {
   const cards = [...document.querySelectorAll(".card")].filter((c) => c.fill);
-  const inView = (c) => c.getBoundingClientRect().top < innerHeight;
+  const inView = (c) => c.getBoundingClientRect().top < innerHeight && c.getBoundingClientRect().bottom > 0;
   if (!cards.length || cards.some((c) => !c.dataset.filled && inView(c))) return requestAnimationFrame(ready);
-  requestAnimationFrame(() => { document.documentElement.dataset.readyAfter = Math.round(performance.now()); });
+  requestAnimationFrame(() => {
+    standWhereItStood();
+    document.documentElement.dataset.readyAfter = Math.round(performance.now());
+  });
 }
 
 function start() {
@@ -85,9 +95,9 @@ function start() {
     byId("page").append(el("p", {}, "This browser is too old for this page: Chrome or Edge 111, Firefox 115, Safari 16.4, or newer."));
     return;
   }
-  const { group, colour } = readHash();
+  const { group, colour, ...place } = readHash();
   Object.assign(state, { group, colour });
-  if (location.hash === "#figure") return figure();
+  if (location.hash.startsWith("#figure")) return figure(location.hash.slice(8));
   const theme = themeSwitch();
   theme.id = "theme";
   const list = groupList();
@@ -97,13 +107,22 @@ function start() {
         el("div", { class: "explorer" },
           el("aside", {}, filterPanel(), list.nodes),
           groupPane())),
+      el("section", { id: "clusters" }, el("h2", {}, "Blamed steps"), clustersSection()),
       measuredTurns.length > 0 && el("section", { id: "measured" }, el("h2", {}, "Measured turns"), measuredSection()),
       el("section", { id: "shares" }, el("h2", {}, "Share of credit"), sharesSection()),
-      el("section", { id: "training" }, el("h2", {}, "Training"), trainingSection())),
-    el("footer", {}, `Made by ${index.made_by}. This file is complete in itself: it fetches nothing.`), inspector.panel);
+      el("section", { id: "training" }, el("h2", {}, "Training"), trainingSection()),
+      el("section", { id: "reader-notes" }, el("h2", {}, "Notes"), notesSection())),
+    el("footer", {}, `Made by ${index.made_by}. `, index.live ? "This page is of a run that may be going on." : "This file is complete in itself: it fetches nothing."), inspector.panel);
   inspector.listen(document.body);
   list.reveal();
   shortcuts(list);
+  addEventListener("hashchange", () => {
+    const { group, colour, ...place } = readHash();
+    set("colour", colour);
+    if (place.rollout !== null) byId("pane").reveal({ group, ...place });
+    else set("group", group);
+  });
+  if (place.rollout !== null) byId("pane").reveal({ group, ...place });
   requestAnimationFrame(ready);
 }
 

@@ -100,10 +100,10 @@ function pageHead(themeButton) {
   const run = index.runs[0];
   return el("header", {},
     el("div", { class: "bar-line" }, el("span", { class: "brand" }, "gear report"),
-      el("nav", { "aria-label": "Parts of the page" }, [["rollouts", "Rollouts"],
-        ...(measuredTurns.length ? [["measured", "Measured"]] : []), ["shares", "Shares"], ["training", "Training"]]
+      el("nav", { "aria-label": "Parts of the page" }, [["rollouts", "Rollouts"], ["clusters", "Blamed steps"],
+        ...(measuredTurns.length ? [["measured", "Measured"]] : []), ["shares", "Shares"], ["training", "Training"], ["reader-notes", "Notes"]]
         .map(([id, name]) => el("a", { href: `#${id}`, onclick: (e) => { e.preventDefault(); byId(id).scrollIntoView({ behavior: "smooth" }); } }, name))),
-      themeButton),
+      index.live > 0 && liveLine(), themeButton),
     el("div", { class: "head" },
       el("div", {},
         el("h1", {}, "Where the credit went", el("small", {}, severalRuns ? `${index.runs.length} runs` : visible(run.method), " on ", visible(run.task))),

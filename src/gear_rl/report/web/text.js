@@ -38,6 +38,9 @@ function shortened(text) {
   return [...visible(text.slice(0, SHOWN_OF_LONG)), el("span", { class: "odd" }, `… ${count(text.length)} characters`)];
 }
 
+// Nodes as one short line of text, for places that take no markup.
+const oneLine = (nodes) => el("span", {}, nodes).textContent.slice(0, 80);
+
 // A passage that may be long: its beginning, and a button for the rest.
 function passage(nodesOf, text, limit = 900) {
   const body = el("div", { class: "passage" });
