@@ -196,8 +196,8 @@ class _Interaction:
             if cut_off:
                 self.trace.stop("max_output_tokens")
             if cut_off or not items:
-                said = [node.message for node in self.trace.nodes[begin:] if node.sampled or node.message.role == "tool"]
-                return Segment(messages=said)
+                new = [node.message for node in self.trace.nodes[begin:] if node.sampled or node.message.role == "tool"]
+                return Segment(messages=new)
             with in_trace(self.trace):
                 ask = [await self._play.tools.answer(item, i) for i, item in enumerate(items)]
 
