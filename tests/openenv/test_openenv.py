@@ -1,5 +1,5 @@
-"""An OpenEnv server behind TRL's `environment_factory`, trained on with GEAR: its observation is in the prompt, its calls are the
-policy's tools, its rewards are the rewards."""
+"""An OpenEnv server behind TRL's `environment_factory`, trained on with GEAR: its observation is in the prompt, its calls are
+the policy's tools, its rewards are the rewards."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ def test_three_gear_steps_on_a_server_of_openenv(tmp_path):
         for scored in seen
         for row, mask in zip(scored.credit.advantages, scored.rollouts.action_mask, strict=True)
     ]
-    print(f"openenv: {len(rewards)} rollouts, mean reward {sum(rewards) / len(rewards):.3f}, up to {max(levels)} levels of credit")
+    mean = sum(rewards) / len(rewards)
+    print(f"openenv: {len(rewards)} rollouts, mean reward {mean:.3f}, up to {max(levels)} levels of credit")
     assert max(levels) > 1 and len(set(rewards)) > 1
     for scored in seen:  # the teacher and the policy both read the observation
         for row, ids, hinted in zip(scored.sampled.rows, scored.sampled.prompt_ids, scored.hinted.prompt_ids, strict=True):
