@@ -18,6 +18,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -50,7 +51,7 @@ class VerifiersBranch:
     trainable: bool
     """False: an attempt at compaction that the harness did not go on from."""
 
-    @property
+    @cached_property
     def action_mask(self) -> list[int]:
         """Per token: 1 where the model sampled it."""
         return [x for mask in self.masks for x in mask]
