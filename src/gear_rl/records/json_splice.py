@@ -90,4 +90,4 @@ class Spliced:
 
 def _number(x: float) -> str:
     """Six significant digits, as in our own records; no minus before a zero."""
-    return json.dumps(float(f"{x:.6g}") + 0.0)
+    return repr(float(f"{x:.6g}") + 0.0)
