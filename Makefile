@@ -13,7 +13,7 @@ export HF_HUB_OFFLINE ?= 1
 export TRL_EXPERIMENTAL_SILENCE ?= 1
 export NO_MKDOCS_2_WARNING ?= 1
 
-.PHONY: train test lint audit docs browser nightly evidence-smoke chaos fuzz guards soak clean verl-smoke verl-quick processes vllm-smoke
+.PHONY: train test lint audit docs browser nightly evidence-smoke chaos fuzz guards soak clean verl-smoke verl-quick processes vllm-smoke environments verifiers openenv
 train: $(READY)
 	$(BIN)/gear train $(ARGS)
 
@@ -75,6 +75,35 @@ $(ZERO_READY): $(READY) constraints-zero.txt
 	DS_BUILD_OPS=0 $(ZERO_VENV)/bin/python -m pip install -q -c constraints-zero.txt deepspeed
 	touch $@
 
+# Environments and traces of others, with their own packages: each is trained on with GEAR, and round trips and types are those
+# of the package. verifiers with tinker and OpenEnv lie in small environments on top of the usual one: they do not go together.
+# Two minutes on two idle cores, once installed. Not part of `make test`.
+environments: verifiers openenv
+	$(BIN)/python -m pytest -o addopts=-q -rP tests/tasks/test_reasoning_gym_trained.py $(ARGS)
+
+VERIFIERS_VENV := .venv-verifiers
+VERIFIERS_READY := $(VERIFIERS_VENV)/.ready
+verifiers: $(VERIFIERS_READY)
+	$(VERIFIERS_VENV)/bin/python -m pytest -o addopts=-q -rP tests/verifiers tests/engines/test_tinker.py $(ARGS)
+
+$(VERIFIERS_READY): $(READY) constraints-verifiers.txt
+	test -x $(VERIFIERS_VENV)/bin/python || $(PYTHON) -m venv $(VERIFIERS_VENV)
+	echo "import site; site.addsitedir('$$($(BIN)/python -c '$(SITE)')')" > "$$($(VERIFIERS_VENV)/bin/python -c '$(SITE)')/base.pth"
+	$(VERIFIERS_VENV)/bin/python -m pip install -q -c constraints-verifiers.txt verifiers tinker
+	touch $@
+
+OPENENV_VENV := .venv-openenv
+OPENENV_READY := $(OPENENV_VENV)/.ready
+openenv: $(OPENENV_READY)
+	$(OPENENV_VENV)/bin/python -m pytest -o addopts=-q -rP tests/openenv $(ARGS)
+
+$(OPENENV_READY): $(READY) constraints-openenv.txt
+	test -x $(OPENENV_VENV)/bin/python || $(PYTHON) -m venv $(OPENENV_VENV)
+	echo "import site; site.addsitedir('$$($(BIN)/python -c '$(SITE)')')" > "$$($(OPENENV_VENV)/bin/python -c '$(SITE)')/base.pth"
+	$(OPENENV_VENV)/bin/python -m pip install -q -c constraints-openenv.txt --no-deps openenv
+	$(OPENENV_VENV)/bin/python -m pip install -q -c constraints-openenv.txt fastmcp fastapi uvicorn websockets httpx openai tomli tomli-w
+	touch $@
+
 # verl on Ray has an environment of its own (1.9 GB) and runs on a CPU. On two idle cores each of its eight starts takes one to
 # three minutes, a step about three seconds; the whole takes half an hour, less with ARGS='--steps 30'. Not part of `make test`.
 VERL_VENV := .venv-verl
@@ -96,7 +125,7 @@ $(VERL_READY): pyproject.toml constraints-verl.txt
 	touch $@
 
 clean:
-	rm -rf $(VERL_VENV) $(ZERO_VENV) $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist
+	rm -rf $(VERL_VENV) $(ZERO_VENV) $(VERIFIERS_VENV) $(OPENENV_VENV) $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "gear-rl needs Python 3.11 or newer: make PYTHON=python3.12 …")'

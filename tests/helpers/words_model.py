@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from functools import cache
 
@@ -39,11 +40,13 @@ def words_tokenizer():
     return tokenizer
 
 
-def save_words_model(folder):
+def save_words_model(folder, more=()):
+    """`more`: texts that are to be one token each."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    tokenizer = words_tokenizer()
+    tokenizer = copy.deepcopy(words_tokenizer())
+    tokenizer.add_tokens(list(more))
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,

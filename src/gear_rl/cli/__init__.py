@@ -17,5 +17,7 @@ EXTRA_OF = {
     "tensorboard": "report",
     "scipy": "report",
     "verl": "verl",
+    "verifiers": "verifiers",
+    "tinker": "tinker",
 }
 """Distribution → the extra of gear-rl that brings it; None: the core itself."""

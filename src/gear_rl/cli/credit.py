@@ -1,7 +1,8 @@
 """`gear credit`: assign credit to saved rollouts with any method, and see where it goes now.
 
 A record holds the signals that a method reads, so no model is run. Transcripts (message lists with a reward, recorded
-elsewhere) are tokenised and scored with the model that --model names.
+elsewhere) are tokenised and scored with the model that --model names. Traces of verifiers hold their tokens: advantages are
+written into them.
 """
 
 from __future__ import annotations
@@ -29,9 +30,11 @@ EPILOG = """examples:
   gear credit runs/workshop-gear-0 --credit token --set credit.alpha=8
   gear credit runs/workshop-gear-0 --check --credit gear,grpo
   gear credit transcripts.jsonl --credit gear --model MODEL -o credited.jsonl
+  gear credit traces.jsonl --credit gear --model MODEL
 
 A transcript is a line {"messages": [...], "reward": 1.0, "answer": "..."}, tool calls
-and all; docs/transcripts.md has the details. `gear report` opens what is written."""
+and all; docs/transcripts.md has the details. `gear report` opens what is written.
+Traces are those of verifiers; the advantages of their tokens are filled in."""
 TRANSCRIPTS_ONLY = ("model", "hint_template", "chat_template", "temperature", "device")
 _OWN_SCALE = "{name} would scale rewards its own way, but {what}, and these are used as they are. Add --from-rewards."
 
@@ -39,7 +42,7 @@ _OWN_SCALE = "{name} would scale rewards its own way, but {what}, and these are 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog, parser.formatter_class = EPILOG, argparse.RawDescriptionHelpFormatter
     parser.add_argument(
-        "record", metavar="FILE", type=Path, help="a record (rollouts.jsonl), a run's folder, or transcripts"
+        "record", metavar="FILE", type=Path, help="a record (rollouts.jsonl), a run's folder, transcripts, or traces"
     )
     parser.add_argument("--credit", metavar="NAME", help="the method (--check: methods A,B,…); `gear methods` lists them")
     add_set(parser, "credit.NAME (or NAME alone), chat.NAME (of the chat template), with --check task.NAME")
@@ -52,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o", "--out", metavar="OUT", type=Path, help="the new record (FILE's name with .NAME or, checked, .measured added)"
     )
     parser.add_argument("--force", action="store_true", help="replace OUT if it exists")
-    group = parser.add_argument_group("transcripts")
+    group = parser.add_argument_group("transcripts and traces")
     group.add_argument("--model", help="the model whose tokenizer, chat template and probabilities to use")
     group.add_argument("--hint-template", metavar="TEXT", help="how {prompt} and {hint} become the teacher's prompt")
     group.add_argument("--chat-template", metavar="FILE", type=Path, help="a chat template instead of the model's own")
@@ -60,14 +63,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--temperature", type=POSITIVE, help="of scoring: what the rollouts were sampled with (default 1)"
     )
     group.add_argument("--device", help="default: auto")
+    group.add_argument(
+        "--hint-field", metavar="NAME", help="of a trace's task data: the hint (hint, ground_truth or answer)"
+    )
     credit_check.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    from gear_rl.cli.credit_traces import from_traces
     from gear_rl.methods import method
     from gear_rl.records.record import is_record
+    from gear_rl.records.verifiers_traces import is_verifiers_traces
 
     source = args.record / "rollouts.jsonl" if args.record.is_dir() else args.record
+    if args.record.is_dir() and not source.exists() and (args.record / "traces.jsonl").exists():
+        source = args.record / "traces.jsonl"
     if args.check:
         return credit_check.run(args, source, _check_out)
     credit_check.refuse_without_check(args)
@@ -77,6 +87,11 @@ def run(args: argparse.Namespace) -> int:
     chosen = method(args.credit, **options)
     own_scale = "scale_rewards" in options or getattr(chosen, "scale_rewards", True) is False
     out = args.out or source.with_name(f"{source.stem}.{args.credit}.jsonl")
+    if is_verifiers_traces(source):
+        _check_out(source, out, args.force)
+        return from_traces(args, source, out, chosen, own_scale, chat)
+    if args.hint_field is not None:
+        raise GearError(f"--hint-field is for traces of verifiers, which {source} does not hold.")
     if args.model is not None and not is_record(source):
         return from_transcripts(args, source, out, chosen, own_scale, chat)
     return from_record(args, source, out, chosen, own_scale, chat)

@@ -33,27 +33,49 @@ MOST_UNKNOWN = 0.01
 AT_ONCE = 64
 """Rollouts scored and written together; groups stay whole."""
 SOURCES = Sources(hint="hint", wrong_hint="wrong_hint", answer="answer")
-"""The columns that `_rows` makes of transcripts."""
+"""The columns of `row_of`."""
 
 
 def check(rows: Sequence[Transcript], method: Method, from_rewards: bool) -> None:
     """Everything that can be said before a model is loaded."""
-    for need in method.needs:
-        if missing_source(need, SOURCES):
-            raise GearError(f"{method.name} needs {need}, which is not made from transcripts.")
-    if method.hint == "feedback":
-        raise GearError(f"{method.name}'s teacher reads {method.hint}, which is not made from transcripts.")
+    check_method(method, "transcripts")
     if method.fewest_channels:
         raise GearError(f"{method.name} needs the channels that a reward is made of; a transcript has its sum alone.")
     if from_rewards or rows[0].advantage is None:
         refuse_groups_of_one(rows, groups_of(rows))
     for row in rows:
-        if method.hint in ("own", "other") and row.truth is None:
-            raise GearError(f"{row.where}: no hint, ground_truth or answer, which the teacher of {method.name} reads.")
-        if set(method.needs) & set(ANSWER_READERS) and row.answer is None:
-            raise GearError(f"{row.where}: no answer, which {method.name} reads.")
+        check_truth(method, row.truth, row.answer, row.where)
     if method.hint == "other":
         other_hints([row.truth or "" for row in rows])
+
+
+def check_method(method: Method, of: str) -> None:
+    for need in method.needs:
+        if missing_source(need, SOURCES):
+            raise GearError(f"{method.name} needs {need}, which is not made from {of}.")
+    if method.hint == "feedback":
+        raise GearError(f"{method.name}'s teacher reads {method.hint}, which is not made from {of}.")
+
+
+def check_truth(method: Method, truth: str | None, answer: str | None, where: str) -> None:
+    if method.hint in ("own", "other") and truth is None:
+        raise GearError(f"{where}: no hint, ground_truth or answer, which the teacher of {method.name} reads.")
+    if set(method.needs) & set(ANSWER_READERS) and answer is None:
+        raise GearError(f"{where}: no answer, which {method.name} reads.")
+
+
+def reader_of(
+    method: Method, model: Any, tokenizer: Any, tokens: ConversationTokens, hint_template: str, temperature: float
+) -> Reader:
+    """Reads a method's signals of conversations that were recorded elsewhere; their rows are those of `row_of`."""
+
+    def tokenize(prompts: Sequence[Prompt], of: Sequence[Row]) -> Ids:
+        return [tokens.prompt_ids(p, r["tools"], r["where"]) for p, r in zip(prompts, of, strict=True)]  # type: ignore[arg-type]
+
+    wrong = SOURCES.wrong_hint if method.hint == "other" else None  # else: wrong rollouts of the group
+    sources = replace(SOURCES, hint_template=hint_template, wrong_hint=wrong)
+    scorer, teacher = Scorer(model, temperature), Teacher(model, "live")
+    return Reader(scorer, teacher, tokenizer, sources, tokenize, method.name, method.success_at)
 
 
 def credited(
@@ -81,17 +103,11 @@ def credited(
         if before + len(conversation.completion_ids) > context:
             raise GearError(f"{row.where}: longer than the context of {name}, {context} tokens.")
 
-    def tokenize(prompts: Sequence[Prompt], of: Sequence[Row]) -> Ids:
-        return [tokens.prompt_ids(p, r["tools"], r["where"]) for p, r in zip(prompts, of, strict=True)]  # type: ignore[arg-type]
-
     reader, device = None, "cpu"
     if model is not None:
-        wrong = SOURCES.wrong_hint if method.hint == "other" else None  # else: wrong rollouts of the group
-        sources, device = replace(SOURCES, hint_template=hint_template, wrong_hint=wrong), model.device
-        scorer, teacher = Scorer(model, temperature), Teacher(model, "live")
-        reader = Reader(scorer, teacher, tokenizer, sources, tokenize, method.name, method.success_at)
+        reader, device = reader_of(method, model, tokenizer, tokens, hint_template, temperature), model.device
     step, done = CreditStep(method, reader), 0
-    for members, group_ids in _batches(groups_of(rows)):
+    for members, group_ids in batches(groups_of(rows)):
         picked = [conversations[i] for i in members]
         sampled = Sampled(
             rows=[data[i] for i in members],
@@ -134,9 +150,14 @@ def _rows(rows: Sequence[Transcript], method: Method) -> list[Row]:
     truths = [row.truth or "" for row in rows]
     wrong = other_hints(truths) if method.hint == "other" else [""] * len(rows)
     return [
-        {"hint": truth, "wrong_hint": other, "answer": row.answer, "tools": row.tools, "where": row.where}
+        row_of(truth, other, row.answer, row.tools, row.where)
         for row, truth, other in zip(rows, truths, wrong, strict=True)
     ]
+
+
+def row_of(hint: str, wrong_hint: str, answer: str | None, tools: Any, where: str) -> Row:
+    """The columns that `SOURCES` names, and what tokenising needs."""
+    return {"hint": hint, "wrong_hint": wrong_hint, "answer": answer, "tools": tools, "where": where}
 
 
 def _hinted_length(row: Transcript, one: Row, method: Method, tokens: ConversationTokens, template: str) -> int:
@@ -151,7 +172,7 @@ def _hinted_length(row: Transcript, one: Row, method: Method, tokens: Conversati
     return len(tokens.prompt_ids(asked, row.tools, row.where))
 
 
-def _batches(groups: list[list[int]]) -> Iterator[tuple[list[int], list[int]]]:
+def batches(groups: list[list[int]]) -> Iterator[tuple[list[int], list[int]]]:
     """(rows, their group's number) of some groups at a time."""
     members: list[int] = []
     numbers: list[int] = []

@@ -1,7 +1,7 @@
 """Tasks by name. A task knows its data, its world and its verdict; never credit, never an engine.
 
-A name in `TASKS`, a JSONL file (`problems.jsonl`), a class of your own (`package.module:Task`), or a class that an
-installed package registers as an entry point (docs/tasks.md):
+A name in `TASKS`, a JSONL file (`problems.jsonl`), an environment of verifiers (`verifiers:NAME`), a class of your own
+(`package.module:Task`), or a class that an installed package registers as an entry point (docs/tasks.md):
 
 [project.entry-points."gear_rl.tasks"]
 my_task = "my_package:MyTask"
@@ -42,9 +42,12 @@ TASKS: dict[str, str] = {
     "tau2_telecom": "gear_rl.tasks.tools.tau:Tau2Telecom",
     "acebench": "gear_rl.tasks.tools.acebench:AceBench",
     "toolsandbox": "gear_rl.tasks.tools.toolsandbox:ToolSandbox",
+    # environments of others
+    "verifiers": "gear_rl.tasks.verifiers.task:Verifiers",
 }
 """Name → module and class. Text, so that naming a task does not import all the others."""
 JSONL_ENDINGS = (".jsonl", ".jsonl.gz")
+VERIFIERS = "verifiers:"
 
 
 def make_task(name: str, **options: Any) -> Task:
@@ -54,6 +57,8 @@ def make_task(name: str, **options: Any) -> Task:
         if "path" in options:
             raise GearError(f"task {name}: the file is the task's name; leave out path={options['path']!r}.")
         options = {"path": name, **options}
+    if name.startswith(VERIFIERS):
+        options = {"environment": name.removeprefix(VERIFIERS), **options}
     check_options(found, options, found.name, "task")
     try:
         return found(**options)
@@ -68,6 +73,8 @@ def find_task(name: str) -> type[Task]:
         from gear_rl.tasks.jsonl import Jsonl
 
         return Jsonl
+    if name.startswith(VERIFIERS):
+        name = "verifiers"
     if name in TASKS:
         module, _, attribute = TASKS[name].partition(":")
         return getattr(importlib.import_module(module), attribute)
