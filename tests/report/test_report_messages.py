@@ -105,3 +105,37 @@ def test_what_is_no_log_or_has_no_answers_is_said(tmp_path, capsys):
     assert "inspect log dump" in capsys.readouterr().err
     path.write_text(json.dumps([transcript(), {**transcript(), "reward": "high"}]))
     assert main(["report", str(path)]) == 2 and "row 2: reward must be" in capsys.readouterr().err
+
+
+def test_traces_of_verifiers_open_as_they_are(tmp_path):
+    """Before and after they have advantages, which `gear credit` fills in."""
+    said = [{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "I add.", "tool_calls": [
+        {"id": "c", "name": "add", "arguments": '{"x": 1}'}]}, {"role": "tool", "content": "2", "tool_call_id": "c"},
+        {"role": "assistant", "content": "It is 2."}]  # fmt: skip
+    credit = [None, [1.0, 3.0], None, [-1.0]]
+
+    def episode(reward, filled):
+        nodes = []
+        for i, message in enumerate(said):
+            n = len(credit[i] or [0])
+            node = {"message": message, "token_ids": [7] * n, "mask": [credit[i] is not None] * n}
+            more = {"advantages": credit[i], "logprobs": [-0.5] * n} if credit[i] and filled else {}
+            nodes.append({**node, **more, **({"parent": i - 1} if i else {})})
+        task = {"type": "T", "data": {"prompt": "1+1?"}}
+        agent = {"name": "a", "trainable": True}
+        rewards = {"right": {"score": reward, "weight": 1.0}}
+        trace = {"version": 1, "task": task, "agent": agent, "nodes": nodes, "rewards": rewards}
+        judge = {**trace, "agent": {"name": "judge", "trainable": False}}
+        return {"task": task, "traces": [trace, judge]}
+
+    path = tmp_path / "traces.jsonl"
+    for filled in (False, True):
+        path.write_text("".join(json.dumps(episode(reward, filled)) + "\n" for reward in (1.0, 0.0)))
+        source = open_source(path)
+        won, lost = source.rollouts()
+        assert (won.group, lost.group, won.group_advantage, lost.group_advantage) == (0, 0, 0.5, -0.5)
+        assert won.verdict == {"channels": {"right": 1.0}} and '<tool_call>\n{"name": "add"' in "".join(won.token_texts)
+        of_turn = {turn: a for turn, a in zip(won.turns, won.advantages, strict=True)}
+        assert of_turn == ({1: 2.0, 0: 0.0, 2: -1.0} if filled else {1: 0.5, 0: 0.0, 2: 0.5})
+        assert ("mean advantage of its message" in source.notes[0]) == filled
+    assert collect([source]).runs[0].clusters.blamed[0].turn == 2

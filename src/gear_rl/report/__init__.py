@@ -4,7 +4,7 @@ sources      a run folder, record or messages  comparable   which runs may stand
 collect      reads the records once            packing      how tokens travel inside the page
 shares       praise and blame by turn, kind …  scales       one scale per colouring
 kinds        what kind of token it is          curves       metrics and alarms
-clusters     blamed steps that are alike       from_messages  transcripts and Inspect logs
+clusters     blamed steps that are alike       from_messages  transcripts, logs, traces
 measured     what `gear credit --check` found  figure       the PNG and the SVG, drawn by a headless browser
 page         the HTML                          notes        what a reader wrote, in a file beside the run
 watch        the page of a running training

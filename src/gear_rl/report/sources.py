@@ -15,7 +15,7 @@ from typing import Any
 from gear_rl.errors import GearError
 from gear_rl.files import parse_json, read_json
 from gear_rl.records.record import LONGEST_LINE, RecordedRollout, is_record, open_record
-from gear_rl.report.from_messages import NOTE, Conversations, find_conversations
+from gear_rl.report.from_messages import Conversations, find_conversations
 from gear_rl.training.run_folder import RunFolder
 
 
@@ -68,7 +68,7 @@ def open_source(path: Path, *, growing: bool = False) -> Source:
         raise GearError(f"there is no run or record {path}.")
     if not path.is_dir():
         if path.is_file() and not is_record(path) and (found := find_conversations(path)) is not None:
-            return Source(path, path, found.header, conversations=found, notes=[NOTE])
+            return Source(path, path, found.header, conversations=found, notes=[found.note])
         header, _ = open_record(path)
         return Source(path, path, header, growing=growing)
     folder, config = RunFolder.open(path)
