@@ -32,6 +32,7 @@ from gear_rl.engines.ranks import check_agreement, join, weighted_means
 from gear_rl.engines.step import CreditStep, Recorder, teacher_of
 from gear_rl.engines.trl_support import (
     alone,
+    in_trl_shape,
     refuse_image_tools,
     refuse_images,
     refuse_unknown_channels,
@@ -237,7 +238,8 @@ class CreditGRPOTrainer(GRPOTrainer):
                 )
         for name, value in scored.metrics.items():
             self._metrics["train"][name].append(value)
-        batch["advantages"] = scored.credit.advantages.to(batch["advantages"].dtype)
+        advantages = scored.credit.advantages.to(batch["advantages"].dtype)
+        batch["advantages"] = in_trl_shape(advantages, sampled.action_mask)
         return batch
 
     def _sampled(self, inputs: list[dict], batch: dict[str, Any]) -> Sampled:
@@ -282,6 +284,17 @@ class CreditGRPOTrainer(GRPOTrainer):
         for name, value in weighted_means(self.credit_step.ranks, metrics).items():
             self._metrics["train"][name].append(value)
         return loss + term
+
+    # TRL decides for a whole rollout, by the sign of its advantage, whether the off-policy mask may drop it and which of
+    # VESPO's two weights it gets. With one advantage per token we decide by the sign of their sum, which for methods that
+    # keep mass is n_i A_i. Ours: neither source speaks of token credit.
+    @staticmethod
+    def get_off_policy_mask(advantages: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return GRPOTrainer.get_off_policy_mask(advantages.sum(1, keepdim=True), *args, **kwargs)  # (B, 1)
+
+    @staticmethod
+    def get_gamma_weights(advantages: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return GRPOTrainer.get_gamma_weights(advantages.sum(1, keepdim=True), *args, **kwargs)  # (B, 1)
 
     def _tokenized(self, prompts: Sequence[Prompt], rows: Sequence[Row]) -> Ids:
         """By TRL's own template, tools and settings. A group repeats its prompt; without environments each is done once."""

@@ -1,4 +1,4 @@
-"""Which of TRL's own settings do not go with one advantage per token."""
+"""What of TRL does not go with a credit method, and how credit takes TRL's shape."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 from accelerate import Accelerator
 from accelerate.utils import DistributedType
+from torch import Tensor
 from trl import GRPOConfig
 
 from gear_rl.assignment.signals import find_signal
-from gear_rl.engines import LOSS_TYPES
 from gear_rl.errors import GearError, unknown_name
 from gear_rl.methods import Method
 from gear_rl.signals.sources import Sources
@@ -20,18 +20,6 @@ from gear_rl.signals.sources import Sources
 
 def refuse_unsupported(config: GRPOConfig | None, method: Method) -> None:
     config = config or GRPOConfig(output_dir=".")
-    if getattr(config, "use_liger_kernel", False):
-        raise GearError(
-            "use_liger_kernel: Liger's GRPO loss takes one advantage per rollout, not per token. Turn it off."
-        )
-    if config.loss_type not in LOSS_TYPES:
-        raise GearError(
-            f"loss_type={config.loss_type!r} assumes one advantage per rollout; use one of {', '.join(LOSS_TYPES)}."
-        )
-    if config.off_policy_mask_threshold is not None:
-        raise GearError(
-            "off_policy_mask_threshold assumes one sign per rollout: it does not go with token credit. Unset it."
-        )
     if method.name == "dr_grpo" and str(config.scale_rewards).lower() not in ("none", "false"):
         raise GearError(
             "credit='dr_grpo' leaves out the standard deviation: set GRPOConfig(scale_rewards='none', loss_type='dr_grpo')."
@@ -77,6 +65,15 @@ def _unsupported_images(method: Method) -> str:
         f"method {method.name!r} reads the policy's probabilities, which is not supported for prompts or tool results with "
         "images"
     )
+
+
+def in_trl_shape(advantages: Tensor, action_mask: Tensor) -> Tensor:
+    """(B, T) → (B,), TRL's own shape, where every action token of a rollout has the same advantage (`grpo` and all that credit
+    whole rollouts); else (B, T), which TRL's losses take as well."""
+    first = action_mask.int().argmax(1, keepdim=True)
+    of_rollout = advantages.gather(1, first)  # (B, 1); 0 in a rollout without action tokens
+    same = bool(((advantages == of_rollout) | ~action_mask).all())
+    return of_rollout[:, 0] if same else advantages
 
 
 def refuse_unknown_channels(sources: Sources, functions: list[str]) -> None:
