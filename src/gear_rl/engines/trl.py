@@ -30,19 +30,19 @@ from gear_rl.chat.messages import Prompt
 from gear_rl.engines import refusals
 from gear_rl.engines.ranks import check_agreement, join, weighted_means
 from gear_rl.engines.step import CreditStep, Recorder, teacher_of
+from gear_rl.engines.trl_images import refuse_image_tools, refuse_images, seeing_images
 from gear_rl.engines.trl_support import (
     alone,
     in_trl_shape,
-    refuse_image_tools,
-    refuse_images,
     refuse_unknown_channels,
     refuse_unsupported,
     will_be_sharded,
 )
 from gear_rl.errors import GearError
 from gear_rl.methods import method
-from gear_rl.scoring.body import has_dropout
+from gear_rl.scoring.body import has_dropout, reading_states
 from gear_rl.scoring.masking import BUDGET
+from gear_rl.scoring.images import ImageScorer
 from gear_rl.scoring.padding import padded
 from gear_rl.scoring.scorer import Scorer
 from gear_rl.scoring.weights import Weights
@@ -161,7 +161,7 @@ class CreditGRPOTrainer(GRPOTrainer):
         ranks = join(self.accelerator.device)
         settings = dict(credit=credit, credit_options=self.method.options, teacher=(t.kind, t.every, t.decay))
         check_agreement(ranks, "settings", settings | dict(mix_steps=mix_steps, mask_budget=mask_budget))
-        scorer = Scorer(self.weights, self.temperature)
+        scorer = ImageScorer(self.weights, self.temperature) if self._is_vlm else Scorer(self.weights, self.temperature)
         name, success = self.method.name, self.method.success_at
         reader = Reader(scorer, self.teacher, self._tokenizer, sources, self._tokenized, name, success)
         self.credit_step = CreditStep(self.method, reader, mix_steps=mix_steps, ranks=ranks, recorder=recorder)
@@ -225,7 +225,7 @@ class CreditGRPOTrainer(GRPOTrainer):
             return batch  # evaluation reports rewards; it has no use for credit
         refuse_images(self.method, batch)
         sampled = self._sampled(inputs, batch)
-        with self.accelerator.autocast():
+        with self.accelerator.autocast(), seeing_images(self, batch):
             scored = self.credit_step(sampled, self.state.global_step)
             if self.distillation is not None:
                 assert scored.hinted is not None
@@ -275,7 +275,7 @@ class CreditGRPOTrainer(GRPOTrainer):
         distillation = self.distillation
         if distillation is None or "gear_step" not in inputs:  # evaluation has no teacher
             return super()._compute_loss(model, inputs)
-        with distillation.reading_states() as states:
+        with reading_states(self.policy) as states:
             loss = super()._compute_loss(model, inputs)
         share = self.current_gradient_accumulation_steps / self.args.steps_per_generation  # type: ignore[attr-defined]
         term, metrics = distillation.loss(
