@@ -34,15 +34,16 @@ from gear_rl.engines.trl_images import refuse_image_tools, refuse_images, seeing
 from gear_rl.engines.trl_support import (
     alone,
     in_trl_shape,
+    reads_policy,
     refuse_unknown_channels,
     refuse_unsupported,
     will_be_sharded,
 )
 from gear_rl.errors import GearError
 from gear_rl.methods import method
-from gear_rl.scoring.body import has_dropout, reading_states
-from gear_rl.scoring.masking import BUDGET
+from gear_rl.scoring.body import body_of, has_dropout, reading_states
 from gear_rl.scoring.images import ImageScorer
+from gear_rl.scoring.masking import BUDGET
 from gear_rl.scoring.padding import padded
 from gear_rl.scoring.scorer import Scorer
 from gear_rl.scoring.weights import Weights
@@ -156,6 +157,8 @@ class CreditGRPOTrainer(GRPOTrainer):
         per_process = self.args.per_device_train_batch_size * self.args.steps_per_generation  # type: ignore[attr-defined]
         refusals.refuse_split_groups(self.method, per_process, self.group_size, processes)
         refusals.refuse_small_dataset(self.train_dataset, per_process * processes // self.group_size, processes)
+        if reads_policy(self.method):
+            body_of(self.policy)  # an error where scoring cannot read this model
         self.weights = Weights(self.policy, sharded_later=will_be_sharded(self.accelerator))
         self.teacher = t = teacher_of(self.method, self.weights, teacher, teacher_every, teacher_decay)
         ranks = join(self.accelerator.device)

@@ -20,7 +20,7 @@ from gear_rl.scoring.padding import padded
 from gear_rl.signals.sampled import Ids
 
 READABLE = (*scorer.SIGNALS, *scorer.ON_REQUEST, "hindsight_logprob")
-"""Signals of the model that are read with images. The others cut rollouts up or put tokens into them, in passes of their own."""
+"""Signals of the model that are read with images. The others cut rollouts up or add tokens, in passes of their own."""
 TYPES = ("token_type_ids", "mm_token_type_ids")
 """(B, P + T) of TRL's batch: which tokens stand for images."""
 PARTS = (

@@ -11,19 +11,26 @@ from accelerate.utils import DistributedType
 from torch import Tensor
 from trl import GRPOConfig
 
+from gear_rl.assignment.signals import find_signal
 from gear_rl.errors import GearError, unknown_name
 from gear_rl.methods import Method
 from gear_rl.signals.sources import Sources
 
 
 def refuse_unsupported(config: GRPOConfig | None, method: Method) -> None:
-    config = config or GRPOConfig(output_dir=".")
-    if method.name == "dr_grpo" and str(config.scale_rewards).lower() not in ("none", "false"):
+    scaled = "group" if config is None else config.scale_rewards
+    if method.name == "dr_grpo" and str(scaled).lower() not in ("none", "false"):
         raise GearError(
             "credit='dr_grpo' leaves out the standard deviation: set GRPOConfig(scale_rewards='none', loss_type='dr_grpo')."
         )
-    if config.num_generations is not None and config.num_generations < 2:
+    if config is not None and config.num_generations is not None and config.num_generations < 2:
         raise GearError(f"num_generations={config.num_generations}: a group of one has no baseline. Use at least 2.")
+
+
+def reads_policy(method: Method) -> bool:
+    """Whether a step runs the model for the method. What only scoring cannot do is no matter for the others."""
+    reads = any((signal := find_signal(need)) and signal.source == "model" for need in method.needs)
+    return bool(reads or method.hint or method.distillation)
 
 
 def in_trl_shape(advantages: Tensor, action_mask: Tensor) -> Tensor:

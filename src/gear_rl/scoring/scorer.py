@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +32,7 @@ from gear_rl.scoring.head import Head
 from gear_rl.scoring.packing import KeptPrompts
 from gear_rl.scoring.reading import Asked, read_packed, read_padded, why_not_packed
 from gear_rl.scoring.teacher import Teacher
-from gear_rl.scoring.weights import Weights
+from gear_rl.scoring.weights import Body, Weights
 
 SIGNALS = ("reverse_kl", "entropy", "student_logprob", "teacher_logprob")
 ON_REQUEST = ("forward_kl",)
@@ -74,9 +75,13 @@ class Scorer:
         self.token_budget, self.share_prompts = token_budget, share_prompts
         self.against_sharing: str | None = None
         """why this model's prompts cannot be shared, once that was looked into"""
-        self._body = self.weights.body
         self._proven = False
         self._norms: list[nn.Module] | None = None
+
+    @cached_property
+    def _body(self) -> Body:
+        """Looked for when first needed: a method without signals of the model trains models that have none."""
+        return self.weights.body
 
     @backing_off
     def score(
