@@ -24,6 +24,7 @@ from gear_rl.engines.versions import check_version
 check_version("trl")  # first: another version may have moved what is imported below
 from trl import GRPOConfig, GRPOTrainer
 from trl.models import unwrap_model_for_generation
+from trl.models.utils import disable_gradient_checkpointing
 
 from gear_rl.chat.hints import DEFAULT_TEMPLATE
 from gear_rl.chat.messages import Prompt
@@ -178,7 +179,13 @@ class CreditGRPOTrainer(GRPOTrainer):
     # ------------------------------------------------------------------------------------------ the seam
     @contextmanager
     def whole_policy(self) -> Iterator[Any]:
-        """Inside, the policy can be run by this process alone: sharded weights are gathered, all of them."""
+        """Inside, the policy can be run by this process alone: sharded weights are gathered, all of them, and gradient
+        checkpointing, which goes with no cache, is off."""
+        with disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs), self._gathered() as policy:
+            yield policy
+
+    @contextmanager
+    def _gathered(self) -> Iterator[Any]:
         if self.weights.layout.name == "ZeRO-3":
             with unwrap_model_for_generation(self.model_wrapped, self.accelerator) as policy, alone(self.model_wrapped):
                 yield policy
@@ -187,12 +194,13 @@ class CreditGRPOTrainer(GRPOTrainer):
                 yield self.policy
 
     def save_policy(self, folder: Path) -> None:
-        """The policy as a model folder. All processes call it; the first one writes."""
+        """The policy as a model folder, with adapters merged for good. All processes call it; the first one writes."""
         state = self.accelerator.get_state_dict(self.model_wrapped) if self.weights.sharded else None
         if self.credit_step.ranks.index:
             return
         if state is None:
-            self.policy.save_pretrained(folder)
+            policy = self.policy.merge_and_unload() if hasattr(self.policy, "merge_and_unload") else self.policy
+            policy.save_pretrained(folder)
         else:  # gathered, a tied weight is there twice
             tied = getattr(self.policy, "all_tied_weights_keys", {})
             self.policy.save_pretrained(folder, state_dict={k: v for k, v in state.items() if k not in tied})
@@ -222,6 +230,10 @@ class CreditGRPOTrainer(GRPOTrainer):
         return per_function
 
     def _generate_and_score_completions(self, inputs: list[dict]) -> dict[str, Any]:
+        with disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
+            return self._sampled_and_credited(inputs)
+
+    def _sampled_and_credited(self, inputs: list[dict]) -> dict[str, Any]:
         self._inputs = inputs
         batch = super()._generate_and_score_completions(inputs)
         if not self.policy.training:

@@ -41,8 +41,8 @@ class Asked:
     @classmethod
     def of(cls, ids: Tensor, mask: Tensor, rows: list[int] | None = None) -> Asked:
         """`ids` (n, T) on any device; `mask` (n, T) on the CPU, at least one True a row. `rows`: None: the whole batch."""
-        places = mask.nonzero().T.contiguous().to(ids.device)
-        return cls(ids, last_wanted(mask), *places, rows=list(range(len(ids))) if rows is None else rows)
+        rollout, token = mask.nonzero().T.contiguous().to(ids.device)
+        return cls(ids, last_wanted(mask), rollout, token, list(range(len(ids))) if rows is None else rows)
 
 
 def last_wanted(mask: Tensor) -> list[int]:
