@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Any
 
 from transformers.training_args import OptimizerNames
@@ -75,6 +76,8 @@ def refuse_trl_settings(values: Mapping[str, Any], by_vllm: bool) -> None:
             )
         if name.startswith("vllm_") and not by_vllm:
             raise GearError(f"trl.{name}: only train.sampler=vllm uses it.")
+        if name == "use_liger_kernel" and values[name] and find_spec("liger_kernel") is None:
+            raise GearError("trl.use_liger_kernel: liger-kernel is not installed: pip install liger-kernel.")
         if name in CHOICES and values[name] not in CHOICES[name]:
             raise GearError(f"trl.{name}={values[name]!r}: must be one of {', '.join(CHOICES[name])}.")
     check_options(GRPOConfig, values, "trl")
