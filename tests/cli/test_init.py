@@ -14,7 +14,8 @@ from gear_rl.cli.init import KINDS
 from gear_rl.cli.main import COMMANDS, main
 from gear_rl.methods import METHODS
 
-TWO_STEPS = ["train.steps=2", "train.prompts=2", "train.generations=2", "train.eval_rows=2", "train.record_every=1"]
+TWO_STEPS = ["train.steps=2", "train.prompts=2", "train.generations=2", "train.eval_rows=2", "train.record_every=1",
+             "train.system_prompt=Be brief."]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,8 @@ def test_what_it_writes_runs(tmp_path, monkeypatch, capsys, chat_model, kind):
     assert f"gear eval --check {' '.join(checks[kind])}" in readme and "gear train --config config.toml" in readme
     sets = [word for setting in TWO_STEPS for word in ("--set", setting)]
     assert main(["train", "--config", "config.toml", "--out", "runs/RUN", *sets]) == 0
-    assert (folder / "runs/RUN/model/model.safetensors").exists() and (folder / "runs/RUN/rollouts.jsonl").exists()
+    assert (folder / "runs/RUN/model/model.safetensors").exists()
+    assert "system\\nBe brief.<|im_end|>" in (folder / "runs/RUN/rollouts.jsonl").read_text()
     monkeypatch.setattr(sys, "argv", ["train.py", "2"])
     text = (folder / "config.toml").read_text()
     (folder / "config.toml").write_text(text.replace("generations = 8", "generations = 2").replace("_rows = 50", "_rows = 2"))
