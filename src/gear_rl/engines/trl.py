@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Protocol
@@ -181,8 +181,13 @@ class CreditGRPOTrainer(GRPOTrainer):
     def whole_policy(self) -> Iterator[Any]:
         """Inside, the policy can be run by this process alone: sharded weights are gathered, all of them, and gradient
         checkpointing, which goes with no cache, is off."""
-        with disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs), self._gathered() as policy:
+        with self._without_checkpointing(), self._gathered() as policy:
             yield policy
+
+    def _without_checkpointing(self) -> AbstractContextManager[Any]:
+        model: Any = self.model
+        settings: Any = self.args.gradient_checkpointing_kwargs
+        return disable_gradient_checkpointing(model, settings)
 
     @contextmanager
     def _gathered(self) -> Iterator[Any]:
@@ -230,7 +235,7 @@ class CreditGRPOTrainer(GRPOTrainer):
         return per_function
 
     def _generate_and_score_completions(self, inputs: list[dict]) -> dict[str, Any]:
-        with disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
+        with self._without_checkpointing():  # nothing here has a gradient
             return self._sampled_and_credited(inputs)
 
     def _sampled_and_credited(self, inputs: list[dict]) -> dict[str, Any]:
