@@ -8,9 +8,9 @@ from typing import Any
 
 SHELLS = ("bash", "zsh", "fish")
 EPILOG = """Put it where your shell reads it:
-  bash    gear completion bash > ~/.local/share/bash-completion/completions/gear
-  zsh     gear completion zsh > ~/.gear-completion.zsh; echo '. ~/.gear-completion.zsh' >> ~/.zshrc
-  fish    gear completion fish > ~/.config/fish/completions/gear.fish
+  gear completion bash > ~/.local/share/bash-completion/completions/gear
+  gear completion zsh > ~/.gear.zsh         and in ~/.zshrc:   . ~/.gear.zsh
+  gear completion fish > ~/.config/fish/completions/gear.fish
 
 It is written for what is installed now: run it again after an upgrade."""
 BASH = """_gear() {{
