@@ -346,7 +346,7 @@ class _AfterStep(TrainerCallback):
         step, logged = self.trainer.credit_step, self.trainer._metrics["train"]
         step.after_step(state.global_step)
         # Of this step: TRL averages and clears its lists when it logs, which is later.
-        means = [fmean(v) if (v := logged[name][-args.gradient_accumulation_steps :]) else None for name in ("entropy", "kl")]
+        means = [fmean(v) if (v := logged.get(name, [])[-args.gradient_accumulation_steps :]) else None for name in ("entropy", "kl")]
         step.guards.after_loss(*means)
 
 
