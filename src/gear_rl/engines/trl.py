@@ -346,8 +346,9 @@ class _AfterStep(TrainerCallback):
         step, logged = self.trainer.credit_step, self.trainer._metrics["train"]
         step.after_step(state.global_step)
         # Of this step: TRL averages and clears its lists when it logs, which is later.
-        means = [fmean(v) if (v := logged.get(name, [])[-args.gradient_accumulation_steps :]) else None for name in ("entropy", "kl")]
-        step.guards.after_loss(*means)
+        last = -args.gradient_accumulation_steps
+        entropy, kl = (fmean(v) if (v := logged.get(name, [])[last:]) else None for name in ("entropy", "kl"))
+        step.guards.after_loss(entropy, kl)
 
 
 def _unpadded(ids: Tensor, mask: Tensor) -> Ids:
