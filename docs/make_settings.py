@@ -45,6 +45,7 @@ A run writes all its settings to `config.json`, which `--config` reads too.
 | prefix | what it sets | commands |
 |---|---|---|
 | [`train.`](#training-train) | the training loop | `gear train`, `gear compare` |
+| `trl.` | any other field of TRL's `GRPOConfig`, such as `trl.epsilon_high=0.28` | `gear train` |
 | [`warm.`](#warm-start-warm) | the supervised warm start | `gear warmstart` |
 | [`task.`](#tasks-task) | the task's own options | all commands that run a task |
 | [`credit.`](#methods-credit) | the method's own options | `gear train`, `gear credit`, `gear compare` |

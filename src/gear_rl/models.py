@@ -135,4 +135,5 @@ def load_tokenizer(path: str) -> Any:
 
 def context_of(model_config: Any) -> int:
     """The most tokens that the model can read at once; very large where it has no limit."""
-    return getattr(model_config, "max_position_embeddings", None) or 2**62
+    text = model_config.get_text_config() if hasattr(model_config, "get_text_config") else model_config  # of one with vision
+    return getattr(text, "max_position_embeddings", None) or 2**62

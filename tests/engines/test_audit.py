@@ -12,9 +12,8 @@ from trl_setups import build, own_rollouts
 
 from gear_rl.engines.record import token_texts
 from gear_rl.engines.trl import CreditGRPOTrainer
-from gear_rl.engines.trl_support import refuse_image_tools
 from gear_rl.errors import GearError
-from gear_rl.methods import credit, method
+from gear_rl.methods import credit
 from gear_rl.scoring.divergence import token_divergence
 from gear_rl.scoring.head import Head
 from gear_rl.scoring.scorer import Scorer
@@ -101,38 +100,11 @@ def test_truncated_completions_count_in_the_baseline_and_are_not_trained_on(
     assert got[trained].any() and not got[~trained].any()
 
 
-@pytest.mark.parametrize("name", ["gear", "low_probability", "opsd"])
+@pytest.mark.parametrize("name", ["sdpg", "grail", "opsd"])
 def test_images_are_an_error_before_anything_runs(tmp_path, workshop, model_and_tokenizer, data, name):
     with_images = data.add_column("images", [[] for _ in range(len(data))])
     with pytest.raises(GearError, match="images"):
         build(CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, with_images, credit=name)
-
-
-def look(angle: int) -> list:
-    """Take a picture.
-
-    Args:
-        angle: Where to.
-    """
-    return [{"type": "image", "image": None}]
-
-
-def count(word: str) -> str:
-    """Count letters.
-
-    Args:
-        word: What to count.
-    """
-    return str(len(word))
-
-
-def test_tools_that_may_return_images_are_an_error_before_anything_is_sampled():
-    refuse_image_tools(method("gear"), [count])
-    refuse_image_tools(method("grpo"), [look])  # reads no probabilities
-    with pytest.raises(GearError, match="'look' may return some"):
-        refuse_image_tools(method("gear"), [count, look])
-    with pytest.raises(GearError, match="Annotate it"):
-        refuse_image_tools(method("opsd"), [lambda word: "text"])
 
 
 def test_an_image_that_a_tool_returns_all_the_same_is_an_error_before_rewards(
@@ -145,7 +117,7 @@ def test_an_image_that_a_tool_returns_all_the_same_is_an_error_before_rewards(
         ids = [[5, 6]] * len(prompts)
         return ids, ids, None, ["a"] * len(prompts), None, {}, [["an image"], *[None] * (len(prompts) - 1)], []
 
-    trainer = build(CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, data, reward_funcs=[rewarded])
+    trainer = build(CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, data, reward_funcs=[rewarded], credit="opsd")
     monkeypatch.setattr(GRPOTrainer, "_generate", generated)
     with pytest.raises(GearError, match="tool results with images"):
         trainer.train()

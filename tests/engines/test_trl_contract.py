@@ -38,7 +38,19 @@ def test_contract_of_the_seam(tmp_path, workshop, model_and_tokenizer, data):
         "_load_optimizer_and_scheduler": ["checkpoint"],
         "_get_output_dir": ["trial"],
         "_compute_loss": ["model", "inputs"],
-    }.items():
+        "get_off_policy_mask": [
+            "advantages", "per_token_logps", "sampling_per_token_logps", "mask", "off_policy_threshold",
+        ],
+        "get_gamma_weights": [
+            "advantages", "log_ratio_per_token", "mask", "importance_sampling_ratio", "k_pos", "lambda_pos", "k_neg",
+            "lambda_neg",
+        ],
+        "_get_per_token_logps_and_entropies": [
+            "model", "input_ids", "attention_mask", "logits_to_keep", "batch_size", "compute_entropy", "compute_aux_loss",
+            *("pixel_values", "image_grid_thw", "num_images", "pixel_attention_mask", "spatial_shapes", "num_tiles",
+              "image_sizes", "token_type_ids", "mm_token_type_ids", "image_position_ids"),
+        ],
+    }.items():  # fmt: skip
         found = [p for p in inspect.signature(getattr(GRPOTrainer, name)).parameters if p != "self"]
         assert found == parameters, f"TRL moved {name}: {found}"
     assert "dim() == 1" in inspect.getsource(GRPOTrainer._compute_loss), "TRL no longer takes (B, T) advantages"
@@ -63,7 +75,7 @@ def test_contract_of_the_seam(tmp_path, workshop, model_and_tokenizer, data):
     } <= batch.keys()
     for name in (
         "_metrics", "_tokenizer", "temperature", "num_generations", "environment_factories", "reward_weights",
-        "reward_func_names", "model_wrapped", "accelerator", "train_dataset",
+        "reward_func_names", "model_wrapped", "_is_vlm", "accelerator", "train_dataset",
     ):  # fmt: skip
         assert hasattr(trainer, name), name
     assert {"steps_per_generation", "per_device_train_batch_size"} <= vars(trainer.args).keys()

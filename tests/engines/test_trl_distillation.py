@@ -74,7 +74,7 @@ def test_loss_and_gradient_are_those_of_full_logits(tmp_path, credit):
         with torch.no_grad(), trainer.distillation.reference.in_place():
             start = log_probs(model, seen[0]["prompts"], batch)
         sampled = p.gather(-1, batch["completion_ids"][..., None])[..., 0]
-        policy = -((sampled - sampled.detach()).exp() * batch["advantages"] * mask).sum() / batch["num_items_in_batch"]
+        policy = -((sampled - sampled.detach()).exp() * batch["advantages"][:, None] * mask).sum() / batch["num_items_in_batch"]
         kl = (p.exp() * (p - q)).sum(-1).clamp(max=20) * mask
         gap = sampled - start.gather(-1, batch["completion_ids"][..., None])[..., 0]
         to_start = ((-gap).exp() if "reference_mode" in credit else 0.5 * gap.square()) * mask

@@ -158,7 +158,7 @@ def test_a_damaged_checkpoint_is_stepped_over(uninterrupted, tmp_path):
     --set train.teacher_every=0 -> train.teacher_every=0
     --set train.teacher_decay=7 -> above 0 and at most 1
     --set train.teacher=emma -> Did you mean 'ema'
-    --set train.loss_type=vespo -> train.loss_type
+    --set train.loss_type=vespa -> Did you mean 'vespo'
     --set task.hint_errors=2 -> at least 0 and at most 1
     --set trian.steps=2 -> Did you mean 'train'
     --credit wrong_hint --set train.prompts=1 -> two prompts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gear_rl.chat.messages import Prompt
+from gear_rl.chat.messages import Part, Prompt
 from gear_rl.errors import GearError
 
 DEFAULT_TEMPLATE = "{prompt}\n\nReference (for you only, do not mention it):\n{hint}"
@@ -29,12 +29,20 @@ def hinted_prompt(prompt: Prompt, hint: str, template: str = DEFAULT_TEMPLATE) -
     if not users:
         raise GearError("the prompt has no user message to put the hint into.")
     last = users[-1]
-    content = prompt[last]["content"]
-    if not isinstance(content, str):
-        raise GearError(
-            f"message {last} of the prompt is not plain text: hints for multimodal prompts are not supported."
-        )
-    return [*prompt[:last], {**prompt[last], "content": _fill(template, content, hint)}, *prompt[last + 1 :]]
+    content = _hinted_content(prompt[last]["content"], hint, template)
+    return [*prompt[:last], {**prompt[last], "content": content}, *prompt[last + 1 :]]
+
+
+def _hinted_content(content: str | list[Part], hint: str, template: str) -> str | list[Part]:
+    """Of a message in parts (text, images) the last text is hinted. Without any text, one follows its parts."""
+    if isinstance(content, str):
+        return _fill(template, content, hint)
+    texts = [i for i, part in enumerate(content) if part.get("type") == "text"]
+    if not texts:
+        return [*content, {"type": "text", "text": _fill(template, "", hint)}]
+    last = texts[-1]
+    hinted = {**content[last], "text": _fill(template, content[last]["text"], hint)}
+    return [*content[:last], hinted, *content[last + 1 :]]
 
 
 def _fill(template: str, prompt: str, hint: str) -> str:

@@ -6,6 +6,8 @@ from typing import Any
 
 Message = dict[str, Any]
 """{"role": …, "content": …}, as chat templates read it."""
+Part = dict[str, Any]
+"""{"type": "text", "text": …} or {"type": "image", "image": …}: what a message's content may be a list of."""
 Prompt = str | list[Message]
 """What the policy reads: plain text, or messages."""
 Tools = list[dict[str, Any]]

@@ -16,6 +16,7 @@ from gear_rl.cli import EXTRA_OF
 from gear_rl.errors import GearError, unknown_name
 
 COMMANDS = {
+    "init": "write a folder to start from, for your own data or your own environment",
     "train": "train an agent; with no arguments, the embedded model on the embedded task",
     "warmstart": "teach a model a task's form by its reference answers, before training",
     "eval": "score a model on a task, sampled and greedy, with intervals",
@@ -27,6 +28,7 @@ COMMANDS = {
     "tasks": "what tasks there are, their splits and options",
     "methods": "what methods there are, what each needs and costs",
     "plan": "memory and time of a step, for a model and GPUs of your choice",
+    "completion": "let your shell complete commands, options, methods and tasks",
     "doctor": "versions, devices, self-checks: what to paste in a bug report",
 }
 SHOW_TRACEBACK = "show the traceback of errors"

@@ -17,6 +17,7 @@ EPILOG = """examples:
   gear train                                   GEAR on the embedded model and task
   gear train --credit grpo --seed 1
   gear train --set credit.alpha=4 --set task.hint_errors=0.3 --set train.steps=600
+  gear train --set train.lora_rank=16 --set trl.epsilon_high=0.28
   gear train --task gsm8k --settings           every setting of such a run
   gear train --resume runs/workshop-gear-0
 
@@ -28,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="a folder or hub name; default: the model that comes with the task")
     add_task(parser)
     parser.add_argument("--credit", help="the credit method; default: gear")
-    add_set(parser, "train.NAME, task.NAME, credit.NAME")
+    add_set(parser, "train.NAME, task.NAME, credit.NAME, trl.NAME (any other field of TRL's GRPOConfig)")
     parser.add_argument("--config", help="a .toml or .json file of settings; the command line overrides it")
     parser.add_argument("--seed", type=argument(int, at_least=0))
     parser.add_argument("--out", type=Path, help="run folder; default: the next free runs/TASK-CREDIT-SEED")
@@ -65,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
         config = TrainConfig.from_dict(_settings(args))
     ranks = join_processes(config.train.device)
     values = config.as_dict()
-    flat = {f"{table}.{name}": value for table in ("task", "credit", "train") for name, value in values[table].items()}
+    flat = {f"{table}.{name}": value for table in ("task", "credit", "train", "trl") for name, value in values[table].items()}
     where = {"model": config.model, "seed": config.seed, "--out": args.out, "--resume": args.resume}
     check_agreement(ranks, "configurations", flat | where)
     task, model = prepare(config, ranks.size)
@@ -110,7 +111,7 @@ def _settings(args: argparse.Namespace) -> dict[str, Any]:
 
     settings = load_config(args.config) if args.config else {}
     settings.pop("format", None)  # a run's own config.json
-    given = read_settings(args, ("train", "task", "credit"), keys=("model", "seed", "task", "credit"))
+    given = read_settings(args, ("train", "task", "credit", "trl"), keys=("model", "seed", "task", "credit"))
     for source in (settings, given):
         for name in ("task", "credit"):
             if isinstance(source.get(name), str):

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-LOSS_TYPES = ("dapo", "grpo", "dr_grpo", "bnpo", "cispo", "sapo")
-"""TRL's losses that take advantages per token. `vespo` and `luspo` assume one per rollout."""
+LOSS_TYPES = ("dapo", "grpo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo")
+"""TRL's losses. All take advantages per token (`vespo`: see `CreditGRPOTrainer.get_gamma_weights`)."""
 TRAINER_SETTINGS: dict[str, Any] = dict(
     gradient_checkpointing=False, logging_steps=1, disable_tqdm=True, dataloader_pin_memory=False
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Protocol
@@ -24,23 +24,26 @@ from gear_rl.engines.versions import check_version
 check_version("trl")  # first: another version may have moved what is imported below
 from trl import GRPOConfig, GRPOTrainer
 from trl.models import unwrap_model_for_generation
+from trl.models.utils import disable_gradient_checkpointing
 
 from gear_rl.chat.hints import DEFAULT_TEMPLATE
 from gear_rl.chat.messages import Prompt
 from gear_rl.engines import refusals
 from gear_rl.engines.ranks import check_agreement, join, weighted_means
 from gear_rl.engines.step import CreditStep, Recorder, teacher_of
+from gear_rl.engines.trl_images import refuse_image_tools, refuse_images, seeing_images
 from gear_rl.engines.trl_support import (
     alone,
-    refuse_image_tools,
-    refuse_images,
+    in_trl_shape,
+    reads_policy,
     refuse_unknown_channels,
     refuse_unsupported,
     will_be_sharded,
 )
 from gear_rl.errors import GearError
 from gear_rl.methods import method
-from gear_rl.scoring.body import has_dropout
+from gear_rl.scoring.body import body_of, has_dropout, reading_states
+from gear_rl.scoring.images import ImageScorer
 from gear_rl.scoring.masking import BUDGET
 from gear_rl.scoring.padding import padded
 from gear_rl.scoring.scorer import Scorer
@@ -155,12 +158,14 @@ class CreditGRPOTrainer(GRPOTrainer):
         per_process = self.args.per_device_train_batch_size * self.args.steps_per_generation  # type: ignore[attr-defined]
         refusals.refuse_split_groups(self.method, per_process, self.group_size, processes)
         refusals.refuse_small_dataset(self.train_dataset, per_process * processes // self.group_size, processes)
+        if reads_policy(self.method):
+            body_of(self.policy)  # an error where scoring cannot read this model
         self.weights = Weights(self.policy, sharded_later=will_be_sharded(self.accelerator))
         self.teacher = t = teacher_of(self.method, self.weights, teacher, teacher_every, teacher_decay)
         ranks = join(self.accelerator.device)
         settings = dict(credit=credit, credit_options=self.method.options, teacher=(t.kind, t.every, t.decay))
         check_agreement(ranks, "settings", settings | dict(mix_steps=mix_steps, mask_budget=mask_budget))
-        scorer = Scorer(self.weights, self.temperature)
+        scorer = ImageScorer(self.weights, self.temperature) if self._is_vlm else Scorer(self.weights, self.temperature)
         name, success = self.method.name, self.method.success_at
         reader = Reader(scorer, self.teacher, self._tokenizer, sources, self._tokenized, name, success)
         self.credit_step = CreditStep(self.method, reader, mix_steps=mix_steps, ranks=ranks, recorder=recorder)
@@ -174,7 +179,18 @@ class CreditGRPOTrainer(GRPOTrainer):
     # ------------------------------------------------------------------------------------------ the seam
     @contextmanager
     def whole_policy(self) -> Iterator[Any]:
-        """Inside, the policy can be run by this process alone: sharded weights are gathered, all of them."""
+        """Inside, the policy can be run by this process alone: sharded weights are gathered, all of them, and gradient
+        checkpointing, which goes with no cache, is off."""
+        with self._without_checkpointing(), self._gathered() as policy:
+            yield policy
+
+    def _without_checkpointing(self) -> AbstractContextManager[Any]:
+        model: Any = self.model
+        settings: Any = self.args.gradient_checkpointing_kwargs
+        return disable_gradient_checkpointing(model, settings)
+
+    @contextmanager
+    def _gathered(self) -> Iterator[Any]:
         if self.weights.layout.name == "ZeRO-3":
             with unwrap_model_for_generation(self.model_wrapped, self.accelerator) as policy, alone(self.model_wrapped):
                 yield policy
@@ -183,12 +199,13 @@ class CreditGRPOTrainer(GRPOTrainer):
                 yield self.policy
 
     def save_policy(self, folder: Path) -> None:
-        """The policy as a model folder. All processes call it; the first one writes."""
+        """The policy as a model folder, with adapters merged for good. All processes call it; the first one writes."""
         state = self.accelerator.get_state_dict(self.model_wrapped) if self.weights.sharded else None
         if self.credit_step.ranks.index:
             return
         if state is None:
-            self.policy.save_pretrained(folder)
+            policy = self.policy.merge_and_unload() if hasattr(self.policy, "merge_and_unload") else self.policy
+            policy.save_pretrained(folder)
         else:  # gathered, a tied weight is there twice
             tied = getattr(self.policy, "all_tied_weights_keys", {})
             self.policy.save_pretrained(folder, state_dict={k: v for k, v in state.items() if k not in tied})
@@ -218,13 +235,17 @@ class CreditGRPOTrainer(GRPOTrainer):
         return per_function
 
     def _generate_and_score_completions(self, inputs: list[dict]) -> dict[str, Any]:
+        with self._without_checkpointing():  # nothing here has a gradient
+            return self._sampled_and_credited(inputs)
+
+    def _sampled_and_credited(self, inputs: list[dict]) -> dict[str, Any]:
         self._inputs = inputs
         batch = super()._generate_and_score_completions(inputs)
         if not self.policy.training:
             return batch  # evaluation reports rewards; it has no use for credit
         refuse_images(self.method, batch)
         sampled = self._sampled(inputs, batch)
-        with self.accelerator.autocast():
+        with self.accelerator.autocast(), seeing_images(self, batch):
             scored = self.credit_step(sampled, self.state.global_step)
             if self.distillation is not None:
                 assert scored.hinted is not None
@@ -237,7 +258,8 @@ class CreditGRPOTrainer(GRPOTrainer):
                 )
         for name, value in scored.metrics.items():
             self._metrics["train"][name].append(value)
-        batch["advantages"] = scored.credit.advantages.to(batch["advantages"].dtype)
+        advantages = scored.credit.advantages.to(batch["advantages"].dtype)
+        batch["advantages"] = in_trl_shape(advantages, sampled.action_mask)
         return batch
 
     def _sampled(self, inputs: list[dict], batch: dict[str, Any]) -> Sampled:
@@ -273,7 +295,7 @@ class CreditGRPOTrainer(GRPOTrainer):
         distillation = self.distillation
         if distillation is None or "gear_step" not in inputs:  # evaluation has no teacher
             return super()._compute_loss(model, inputs)
-        with distillation.reading_states() as states:
+        with reading_states(self.policy) as states:
             loss = super()._compute_loss(model, inputs)
         share = self.current_gradient_accumulation_steps / self.args.steps_per_generation  # type: ignore[attr-defined]
         term, metrics = distillation.loss(
@@ -282,6 +304,17 @@ class CreditGRPOTrainer(GRPOTrainer):
         for name, value in weighted_means(self.credit_step.ranks, metrics).items():
             self._metrics["train"][name].append(value)
         return loss + term
+
+    # TRL decides for a whole rollout, by the sign of its advantage, whether the off-policy mask may drop it and which of
+    # VESPO's two weights it gets. With one advantage per token we decide by the sign of their sum, which for methods that
+    # keep mass is n_i A_i. Ours: neither source speaks of token credit.
+    @staticmethod
+    def get_off_policy_mask(advantages: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return GRPOTrainer.get_off_policy_mask(advantages.sum(1, keepdim=True), *args, **kwargs)  # (B, 1)
+
+    @staticmethod
+    def get_gamma_weights(advantages: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return GRPOTrainer.get_gamma_weights(advantages.sum(1, keepdim=True), *args, **kwargs)  # (B, 1)
 
     def _tokenized(self, prompts: Sequence[Prompt], rows: Sequence[Row]) -> Ids:
         """By TRL's own template, tools and settings. A group repeats its prompt; without environments each is done once."""
@@ -313,8 +346,9 @@ class _AfterStep(TrainerCallback):
         step, logged = self.trainer.credit_step, self.trainer._metrics["train"]
         step.after_step(state.global_step)
         # Of this step: TRL averages and clears its lists when it logs, which is later.
-        means = [fmean(v) if (v := logged[name][-args.gradient_accumulation_steps :]) else None for name in ("entropy", "kl")]
-        step.guards.after_loss(*means)
+        last = -args.gradient_accumulation_steps
+        entropy, kl = (fmean(v) if (v := logged.get(name, [])[last:]) else None for name in ("entropy", "kl"))
+        step.guards.after_loss(entropy, kl)
 
 
 def _unpadded(ids: Tensor, mask: Tensor) -> Ids:

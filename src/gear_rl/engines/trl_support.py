@@ -1,82 +1,45 @@
-"""Which of TRL's own settings do not go with one advantage per token."""
+"""What of TRL does not go with a credit method, and how credit takes TRL's shape."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from accelerate import Accelerator
 from accelerate.utils import DistributedType
+from torch import Tensor
 from trl import GRPOConfig
 
 from gear_rl.assignment.signals import find_signal
-from gear_rl.engines import LOSS_TYPES
 from gear_rl.errors import GearError, unknown_name
 from gear_rl.methods import Method
 from gear_rl.signals.sources import Sources
 
 
 def refuse_unsupported(config: GRPOConfig | None, method: Method) -> None:
-    config = config or GRPOConfig(output_dir=".")
-    if getattr(config, "use_liger_kernel", False):
-        raise GearError(
-            "use_liger_kernel: Liger's GRPO loss takes one advantage per rollout, not per token. Turn it off."
-        )
-    if config.loss_type not in LOSS_TYPES:
-        raise GearError(
-            f"loss_type={config.loss_type!r} assumes one advantage per rollout; use one of {', '.join(LOSS_TYPES)}."
-        )
-    if config.off_policy_mask_threshold is not None:
-        raise GearError(
-            "off_policy_mask_threshold assumes one sign per rollout: it does not go with token credit. Unset it."
-        )
-    if method.name == "dr_grpo" and str(config.scale_rewards).lower() not in ("none", "false"):
+    scaled = "group" if config is None else config.scale_rewards
+    if method.name == "dr_grpo" and str(scaled).lower() not in ("none", "false"):
         raise GearError(
             "credit='dr_grpo' leaves out the standard deviation: set GRPOConfig(scale_rewards='none', loss_type='dr_grpo')."
         )
-    if config.num_generations is not None and config.num_generations < 2:
+    if config is not None and config.num_generations is not None and config.num_generations < 2:
         raise GearError(f"num_generations={config.num_generations}: a group of one has no baseline. Use at least 2.")
 
 
-IMAGES = ("image", "images", "pixel_values", "image_grid_thw", "pixel_attention_mask", "image_sizes")
-"""Columns of a data set, or fields of TRL's batch, that hold images."""
-
-
-TEXT = ("str", "int", "float", "bool", "dict", "None")
-"""Return types of tools that TRL writes as text; a list it takes as parts of a message, of which some may be images."""
-
-
-def refuse_images(method: Method, names: Iterable[str]) -> None:
-    """Scoring reads token ids alone: with images it would read another prompt than the policy did."""
-    found = [name for name in names if name in IMAGES]
-    if found and _reads_policy(method):
-        raise GearError(_unsupported_images(method) + f" (found {found[0]!r}). Methods without signals, such as grpo, are.")
-
-
-def refuse_image_tools(method: Method, tools: Iterable[Callable[..., Any]]) -> None:
-    """For a model with vision, before anything is sampled: TRL takes images from tools that return a list."""
-    for tool in tools if _reads_policy(method) else ():
-        returned = inspect.signature(tool).return_annotation
-        if (returned if isinstance(returned, str) else getattr(returned, "__name__", str(returned))) not in TEXT:
-            name = getattr(tool, "__name__", repr(tool))
-            raise GearError(
-                f"{_unsupported_images(method)}, and the tool {name!r} may return some: this model has vision, and the tool's "
-                "return type is not given as text. Annotate it (-> str), or use a method without signals, such as grpo."
-            )
-
-
-def _reads_policy(method: Method) -> bool:
+def reads_policy(method: Method) -> bool:
+    """Whether a step runs the model for the method. What only scoring cannot do is no matter for the others."""
     reads = any((signal := find_signal(need)) and signal.source == "model" for need in method.needs)
     return bool(reads or method.hint or method.distillation)
 
 
-def _unsupported_images(method: Method) -> str:
-    return (
-        f"method {method.name!r} reads the policy's probabilities, which is not supported for prompts or tool results with "
-        "images"
-    )
+def in_trl_shape(advantages: Tensor, action_mask: Tensor) -> Tensor:
+    """(B, T) → (B,), TRL's own shape, where every action token of a rollout has the same advantage (`grpo` and all that credit
+    whole rollouts); else (B, T), which TRL's losses take as well."""
+    first = action_mask.int().argmax(1, keepdim=True)
+    of_rollout = advantages.gather(1, first)  # (B, 1); 0 in a rollout without action tokens
+    same = bool(((advantages == of_rollout) | ~action_mask).all())
+    return of_rollout[:, 0] if same else advantages
 
 
 def refuse_unknown_channels(sources: Sources, functions: list[str]) -> None:

@@ -65,8 +65,9 @@ class VLLMTurns:
 
     Random numbers: a seed for each turn, from the rollout's own generator or from torch's global state."""
 
-    def __init__(self, generation: Any, ends: set[int], temperature: float, rngs: Seeds) -> None:
+    def __init__(self, generation: Any, ends: set[int], temperature: float, rngs: Seeds, top_p: float = 1.0) -> None:
         self._llm, self._ends, self._temperature, self._rngs = generation.llm, ends, temperature, rngs
+        self._top_p = top_p
         self._waiting = list[Request]()
 
     def submit(self, requests: list[Request]) -> None:
@@ -78,7 +79,7 @@ class VLLMTurns:
         requests, self._waiting = self._waiting, []
         limits = [
             trl_vllm.SamplingParams(
-                temperature=self._temperature, max_tokens=request.most, seed=self._seed(request.rollout),
+                temperature=self._temperature, top_p=self._top_p, max_tokens=request.most, seed=self._seed(request.rollout),
                 stop_token_ids=sorted(self._ends), logprobs=0, detokenize=False,
             )
             for request in requests
@@ -105,7 +106,9 @@ def vllm_turns(generation: Any) -> OpenSampler:
     """generation: the trainer's `vllm_generation`."""
 
     @contextmanager
-    def opened(policy: Any, ends: set[int], temperature: float, rngs: Seeds = None) -> Iterator[TurnSampler]:
-        yield VLLMTurns(generation, ends, temperature, rngs)
+    def opened(
+        policy: Any, ends: set[int], temperature: float, rngs: Seeds = None, top_p: float = 1.0
+    ) -> Iterator[TurnSampler]:
+        yield VLLMTurns(generation, ends, temperature, rngs, top_p)
 
     return opened

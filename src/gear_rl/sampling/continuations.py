@@ -33,6 +33,7 @@ def continuations(
     rngs: Sequence[random.Random],
     replies: Replies,
     temperature: float = 1.0,
+    top_p: float = 1.0,
 ) -> tuple[list[float], int]:
     """The reward of one continuation of each point, and how many tokens the policy sampled for all. `rngs`: random numbers of
     each."""
@@ -47,7 +48,7 @@ def continuations(
     for start in range(0, len(points), AT_ONCE):
         part = slice(start, start + AT_ONCE)
         begun = [rewind(task, p.row, p.played, p.at, tokenizer, replies) for p in points[part]]
-        sampler = OwnTurns(model, end_tokens(model, tokenizer), temperature, rngs=rngs[part])
+        sampler = OwnTurns(model, end_tokens(model, tokenizer), temperature, top_p, rngs=rngs[part])
         play_on(sampler, context, tokenizer, task, begun, replies)
         rewards += [v.reward for v in judge_all(tokenizer, task, [p.row for p in points[part]], begun)]
         tokens += sum(sum(b.action_mask[p.at :]) for b, p in zip(begun, points[part], strict=True))

@@ -27,8 +27,9 @@ PATIENCE = 600.0
 class ContinuousTurns:
     """`close` ends its thread."""
 
-    def __init__(self, policy: Any, ends: set[int], temperature: float, seed: int) -> None:
+    def __init__(self, policy: Any, ends: set[int], temperature: float, seed: int, top_p: float = 1.0) -> None:
         self._policy, self._ends, self._temperature, self._seed = policy, ends, temperature, seed
+        self._top_p = top_p
         self._manager: Any = None
         self._waiting: dict[str, Request] = {}
         self._round = 0
@@ -69,7 +70,7 @@ class ContinuousTurns:
         from transformers import ContinuousBatchingConfig, GenerationConfig
 
         generation = GenerationConfig(
-            do_sample=True, temperature=self._temperature, top_k=0, top_p=1.0, eos_token_id=sorted(self._ends),
+            do_sample=True, temperature=self._temperature, top_k=0, top_p=self._top_p, eos_token_id=sorted(self._ends),
             pad_token_id=min(self._ends),
         )  # fmt: skip
         config = ContinuousBatchingConfig(seed=self._seed)
@@ -80,12 +81,14 @@ class ContinuousTurns:
 
 
 @contextmanager
-def continuous_turns(policy: Any, ends: set[int], temperature: float, rngs: Seeds = None) -> Iterator[TurnSampler]:
+def continuous_turns(
+    policy: Any, ends: set[int], temperature: float, rngs: Seeds = None, top_p: float = 1.0
+) -> Iterator[TurnSampler]:
     """Random numbers: one stream for the whole batch, whose seed is drawn from torch's global state. Numbers of its own for
     each rollout (`rngs`) are not possible."""
     if rngs is not None:
         raise GearError("continuous batching has one stream of random numbers for a batch, not one per rollout.")
-    sampler = ContinuousTurns(policy, ends, temperature, seed=int(torch.randint(2**31, ())))
+    sampler = ContinuousTurns(policy, ends, temperature, int(torch.randint(2**31, ())), top_p)
     training = policy.training
     on_gpu = [policy.device] if policy.device.type == "cuda" else []
     with torch.random.fork_rng(devices=on_gpu):  # the seed is set for the whole process

@@ -118,8 +118,10 @@ class OwnTurns:
 
 
 @contextmanager
-def own_turns(policy: Any, ends: set[int], temperature: float, rngs: Seeds = None) -> Iterator[TurnSampler]:
-    yield OwnTurns(policy, ends, temperature, rngs=rngs)
+def own_turns(
+    policy: Any, ends: set[int], temperature: float, rngs: Seeds = None, top_p: float = 1.0
+) -> Iterator[TurnSampler]:
+    yield OwnTurns(policy, ends, temperature, top_p, rngs=rngs)
 
 
 def _nucleus(shares: Tensor, top_p: float) -> Tensor:

@@ -51,5 +51,5 @@ class TurnSampler(Protocol):
         """Sample until at least one turn is finished. Everything that `submit` was given comes back once."""
 
 
-OpenSampler = Callable[[Any, set[int], float, Seeds], AbstractContextManager[TurnSampler]]
-"""Policy, end tokens, temperature, a random generator per rollout → a sampler for one batch."""
+OpenSampler = Callable[[Any, set[int], float, Seeds, float], AbstractContextManager[TurnSampler]]
+"""Policy, end tokens, temperature, a random generator per rollout, top-p → a sampler for one batch."""

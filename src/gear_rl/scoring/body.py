@@ -62,6 +62,17 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             vars(module)["training"] = True
 
 
+@contextmanager
+def reading_states(model: Any) -> Iterator[list[Tensor]]:
+    """Inside, each forward of the model's body leaves its last hidden states (B, T, D) in the list."""
+    read: list[Tensor] = []
+    hook = body_of(model).register_forward_hook(lambda _, __, output: read.append(output[0]))
+    try:
+        yield read
+    finally:
+        hook.remove()
+
+
 def has_dropout(model: nn.Module) -> bool:
     """Whether a forward in training mode differs from one in evaluation mode: dropout layers, LoRA's too, or attention's."""
     layers = any(isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0 for module in model.modules())

@@ -35,11 +35,14 @@ class Asked:
     """(N,) on the model's device: of each wanted token its row …"""
     token: Tensor
     """(N,) … and its column"""
+    rows: list[int]
+    """(n,) places of these rollouts in the whole batch"""
 
     @classmethod
-    def of(cls, ids: Tensor, mask: Tensor) -> Asked:
-        """`ids` (n, T) on any device; `mask` (n, T) on the CPU, at least one True a row."""
-        return cls(ids, last_wanted(mask), *mask.nonzero().T.contiguous().to(ids.device))
+    def of(cls, ids: Tensor, mask: Tensor, rows: list[int] | None = None) -> Asked:
+        """`ids` (n, T) on any device; `mask` (n, T) on the CPU, at least one True a row. `rows`: None: the whole batch."""
+        rollout, token = mask.nonzero().T.contiguous().to(ids.device)
+        return cls(ids, last_wanted(mask), rollout, token, list(range(len(ids))) if rows is None else rows)
 
 
 def last_wanted(mask: Tensor) -> list[int]:

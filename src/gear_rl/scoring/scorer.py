@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +32,7 @@ from gear_rl.scoring.head import Head
 from gear_rl.scoring.packing import KeptPrompts
 from gear_rl.scoring.reading import Asked, read_packed, read_padded, why_not_packed
 from gear_rl.scoring.teacher import Teacher
-from gear_rl.scoring.weights import Weights
+from gear_rl.scoring.weights import Body, Weights
 
 SIGNALS = ("reverse_kl", "entropy", "student_logprob", "teacher_logprob")
 ON_REQUEST = ("forward_kl",)
@@ -74,9 +75,13 @@ class Scorer:
         self.token_budget, self.share_prompts = token_budget, share_prompts
         self.against_sharing: str | None = None
         """why this model's prompts cannot be shared, once that was looked into"""
-        self._body = self.weights.body
         self._proven = False
         self._norms: list[nn.Module] | None = None
+
+    @cached_property
+    def _body(self) -> Body:
+        """Looked for when first needed: a method without signals of the model trains models that have none."""
+        return self.weights.body
 
     @backing_off
     def score(
@@ -147,7 +152,7 @@ class Scorer:
                             self._body.idle(ids.device)
                     continue
                 rows = torch.tensor(batch.rows)
-                asked = Asked.of(ids[rows.to(ids.device)], mask[rows])
+                asked = Asked.of(ids[rows.to(ids.device)], mask[rows], batch.rows)
                 at = rows.to(ids.device)[asked.rollout] * mask.shape[1] + asked.token
                 states: dict[str, Tensor] = {}
                 for i, sides in enumerate(passes):
@@ -178,6 +183,11 @@ class Scorer:
         if packed:
             return read_packed(self._body, sides, asked, kept)
         return [read_padded(self._body, prompts, asked) for prompts in sides]
+
+    def _plain(self, prompts: Ids, completions: Ids, action_mask: Tensor) -> Tensor:
+        """What `self_check` compares with: (B, T) log-probabilities by a plain forward."""
+        every = self.weights.sharded
+        return plain_logprobs(self.model, prompts, completions, action_mask, self.temperature, every)
 
     def _batches(self, passes: list[list[Ids]], counts: list[int]) -> tuple[bool, Iterable[Batch]]:
         """Whether prompts are shared, and which rollouts go together. Arguments as for `packed_batches`."""
@@ -224,12 +234,9 @@ class Scorer:
         same = self._score(unhinted, completions, action_mask, live, merge=False)
         hinted = self._score({"student": prompts, "teacher": hinted_prompts}, completions, action_mask, teacher)
         with evaluating(self.model):
-            every = self.weights.sharded
-            plain_student = plain_logprobs(self.model, prompts, completions, action_mask, self.temperature, every)
+            plain_student = self._plain(prompts, completions, action_mask)
             with teacher.in_place():
-                plain_teacher = plain_logprobs(
-                    self.model, hinted_prompts, completions, action_mask, self.temperature, every
-                )
+                plain_teacher = self._plain(hinted_prompts, completions, action_mask)
         n = action_mask.sum().clamp(min=1)
         for what, left, right in (
             ("the teacher with an empty hint and the student", same["teacher_logprob"], same["student_logprob"]),

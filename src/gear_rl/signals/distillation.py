@@ -14,8 +14,7 @@ since (several optimizer steps per generation batch), each step reads its own pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -23,7 +22,6 @@ from torch import Tensor
 
 from gear_rl.errors import GearError
 from gear_rl.methods import Distillation
-from gear_rl.scoring.body import body_of
 from gear_rl.scoring.distillation import distillation_divergence, importance_weight, trainable_head
 from gear_rl.scoring.distillation_formulas import Compared
 from gear_rl.scoring.divergence import token_divergence
@@ -83,16 +81,6 @@ class DistillationTerm:
         return carried
 
     # ------------------------------------------------------------------------------------------ per loss
-    @contextmanager
-    def reading_states(self) -> Iterator[list[Tensor]]:
-        """Inside, each forward of the policy's body leaves its last hidden states (B, P + T, D) in the list."""
-        read: list[Tensor] = []
-        hook = body_of(self.scorer.model).register_forward_hook(lambda _, __, output: read.append(output[0]))
-        try:
-            yield read
-        finally:
-            hook.remove()
-
     def loss(
         self, forwards: list[Tensor], inputs: dict[str, Any], step: int, share: float
     ) -> tuple[Tensor, dict[str, tuple[float, float]]]:

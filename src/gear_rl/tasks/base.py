@@ -39,7 +39,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
-from gear_rl.chat.messages import Message, Tools
+from gear_rl.chat.messages import Message, Prompt, Tools
 from gear_rl.errors import GearError, shown
 from gear_rl.limits import in_order
 from gear_rl.tasks.call_limits import limited, within_time
@@ -64,6 +64,22 @@ def check_rows(rows: list[Row], split: str) -> list[Row]:
             is_or_has = f"is a {type(row).__name__}" if held is None else f"has {held}"
             raise GearError(f"row {i} of the {split} split {is_or_has}: a row is a dict with a prompt (text or messages).")
     return rows
+
+
+def instructed(rows: list[Row], system_prompt: str | None) -> list[Row]:
+    """`rows` whose prompts begin with a system message of this text, followed by the task's own, if it has one."""
+    if system_prompt is None:
+        return rows
+    return [{**row, "prompt": _instructed(row["prompt"], system_prompt)} for row in rows]
+
+
+def _instructed(prompt: Prompt, text: str) -> Prompt:
+    if isinstance(prompt, str):
+        return f"{text}\n\n{prompt}"
+    first, rest = prompt[:1], prompt[1:]
+    if first and first[0].get("role") == "system":
+        return [{**first[0], "content": f"{text}\n\n{first[0]['content']}"}, *rest]
+    return [{"role": "system", "content": text}, *prompt]
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,18 @@ class TrainOptions:
     schedule: str = option("linear", choices=SCHEDULES)
     """linear: the learning rate falls to 0 over the run. constant: it stays. At a constant rate some runs of the embedded task
     end where every rollout of a group gives the same answer, which no outcome can correct (docs/experiments.md)."""
+    warmup_steps: int = option(0, at_least=0)
+    """Steps over which the learning rate rises to `learning_rate` first."""
+    optimizer: str = "adamw_torch_fused"
+    """A name that transformers knows (its `optim`): adamw_torch, adamw_8bit, adafactor, …"""
+    gradient_checkpointing: bool = option(False)
+    """Keep fewer activations and compute them again in the backward pass: less memory, more time, the same gradient."""
+    lora_rank: int | None = option(None, at_least=1)
+    """Train LoRA adapters of this rank alone. The run's model has them merged. None: all weights are trained."""
+    lora_alpha: int | None = option(None, at_least=1)
+    """LoRA's scale: adapters count alpha / rank. None: twice the rank."""
+    lora_targets: str = "all-linear"
+    """Which modules get adapters: all-linear, or names with commas, such as q_proj,v_proj."""
     kl: float = option(0.04, at_least=0)
     """β of the KL term towards the starting policy (TRL's `beta`). Above 0, each step reads its rollouts once more with the
     starting weights, which are kept in memory. Without it GRPO collapses on the embedded task at the default learning rate."""
@@ -46,6 +58,13 @@ class TrainOptions:
     so, and they sample what one process with this option samples."""
     temperature: float = option(1.0, above=0)
     """Of sampling and scoring."""
+    top_p: float = option(1.0, above=0.0, at_most=1.0)
+    """Sample from the likeliest tokens that together have this probability. Scoring and the loss read the whole distribution,
+    as in TRL."""
+    max_turn_tokens: int | None = option(None, at_least=1)
+    """Tokens of a turn, at most, in training and evaluation. None: the task's own limit."""
+    system_prompt: str | None = None
+    """A system message for every prompt, in training and evaluation. It comes before the task's own, if that has one."""
     loss_type: str = option("dapo", choices=LOSS_TYPES)
     """TRL's name of the policy loss."""
     teacher: str | None = option(None, choices=KINDS)
@@ -115,22 +134,25 @@ class TrainConfig:
     seed: int = option(0, at_least=0)
     """Of data order and sampling."""
     train: TrainOptions = field(default_factory=TrainOptions)
+    trl: dict[str, Any] = field(default_factory=dict)
+    """Fields of TRL's `GRPOConfig` beyond those that `train` has."""
 
     def __post_init__(self) -> None:
         check_instance(self)
 
     @staticmethod
     def from_dict(values: dict[str, Any]) -> TrainConfig:
-        """From `{"task": {"name": …, option: …}, "credit": {"name": …, …}, "model": …, "seed": …, "train": {…}}`: what a
-        config file, `--set` and a run's config.json look like. A bare name may stand for {"name": name}."""
-        known = ("task", "credit", "model", "seed", "train")
+        """From `{"task": {"name": …, option: …}, "credit": {"name": …}, "model": …, "seed": …, "train": {…}, "trl": {…}}`: what
+        a config file, `--set` and a run's config.json look like. A bare name may stand for {"name": name}."""
+        known = ("task", "credit", "model", "seed", "train", "trl")
         for name in values:
             if name not in known:
                 raise unknown_name("configuration key", name, known)
         task, credit = _named(values.get("task", {}), "task"), _named(values.get("credit", {}), "credit")
-        train = values.get("train", {})
-        if not isinstance(train, dict):
-            raise GearError(f"train={train!r}: must be a table of options, such as train.steps=100.")
+        train, trl = values.get("train", {}), values.get("trl", {})
+        for name, table, example in (("train", train, "train.steps=100"), ("trl", trl, "trl.epsilon_high=0.28")):
+            if not isinstance(table, dict):
+                raise GearError(f"{name}={table!r}: must be a table of options, such as {example}.")
         check_options(TrainOptions, train, "train")  # names too, which `TrainOptions(**train)` would not explain
         return TrainConfig(
             task=task.pop("name", "workshop"),
@@ -140,6 +162,7 @@ class TrainConfig:
             credit_options=credit,
             seed=values.get("seed", 0),
             train=TrainOptions(**train),
+            trl=trl,
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -150,6 +173,7 @@ class TrainConfig:
             "credit": {"name": self.credit, **self.credit_options},
             "seed": self.seed,
             "train": asdict(self.train),
+            "trl": self.trl,
         }
 
 

@@ -75,7 +75,7 @@ class MeasuredValues(VerdictKnowledge):
                 places += [f"{sampler.seed}-{sampler.step}-value-{i}-{start}-{k}" for k in range(self._count)]
         rewards, _ = continuations(
             self._task, sampler.model, self._tokenizer, points, [random.Random(place) for place in places], self._replies,
-            sampler.temperature,
+            sampler.temperature, sampler.top_p,
         )  # fmt: skip
         means = iter(mean(rewards[k : k + self._count]) for k in range(0, len(rewards), self._count))
         return [_held(mask, own, [next(means) for _ in own]) for mask, own in zip(masks, starts, strict=True)]

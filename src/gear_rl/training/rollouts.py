@@ -29,12 +29,19 @@ class TaskSampler:
     """Plays a task's episodes with the policy, and keeps the verdicts on the batch sampled last."""
 
     def __init__(
-        self, task: Task, tokenizer: Any, temperature: float, precision: str, seed: int = 0, seeded: bool = False
+        self,
+        task: Task,
+        tokenizer: Any,
+        temperature: float,
+        precision: str,
+        seed: int = 0,
+        seeded: bool = False,
+        top_p: float = 1.0,
     ) -> None:
         """seeded: random numbers of its own for every rollout, by `seed`, step and place in the batch. With several
         processes always: they then sample what one process would."""
         self.task, self.tokenizer, self.temperature = task, tokenizer, temperature
-        self.seed, self.seeded = seed, seeded
+        self.seed, self.seeded, self.top_p = seed, seeded, top_p
         self.open_turns: OpenSampler = own_turns
         self.verdicts: Sequence[Verdict] = ()
         self.model: Any = None
@@ -68,7 +75,9 @@ class TaskSampler:
             some, own = rows[part], None if rngs is None else rngs[part]
             states = None if own is None else [rng.getstate() for rng in own]
             try:
-                with self.open_turns(model, end_tokens(model, self.tokenizer), self.temperature, own) as turns:
+                with self.open_turns(
+                    model, end_tokens(model, self.tokenizer), self.temperature, own, self.top_p
+                ) as turns:
                     played += play_with(turns, model.config, self.tokenizer, self.task, some, replies=self._replies)
             except RuntimeError as error:
                 if len(some) == 1 or not is_out_of_memory(error):

@@ -8,10 +8,12 @@ import signal
 import time
 from contextlib import nullcontext
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from gear_rl.chat.templates import tokenized_prompts
 from gear_rl.engines.ranks import Alone, Ranks
 from gear_rl.engines.refusals import refuse_small_dataset
 from gear_rl.errors import GearError, shown, unknown_name
@@ -22,7 +24,7 @@ from gear_rl.records.writer import RecordWriter
 from gear_rl.signals import from_verdicts
 from gear_rl.signals.sources import as_text
 from gear_rl.tasks import Task, make_task
-from gear_rl.tasks.base import check_rows
+from gear_rl.tasks.base import Row, check_rows, instructed, tools_of
 from gear_rl.training.config import TrainConfig
 from gear_rl.training.failed_writes import naming_failed_writes
 from gear_rl.training.processes import in_first, naming_lost_processes, rollouts_here
@@ -45,7 +47,10 @@ def prepare(config: TrainConfig, processes: int = 1) -> tuple[Task, str]:
     find_engine(config.train.engine)
     if processes > 1 and config.train.engine not in ENGINES:
         raise GearError(f"train.engine={config.train.engine} runs in one process, and this is one of {processes}.")
-    check_sampler(config.train, torch.device(choose_device(config.train.device)), processes)
+    device = torch.device(choose_device(config.train.device))
+    check_sampler(config.train, device, processes)
+    task.max_turn_tokens = config.train.max_turn_tokens or task.max_turn_tokens
+    _refuse_engine_settings(config, task, device.type == "cpu", processes)
     _check_tracker(config.train.report_to)
     rows = check_rows(task.rows("train", config.train.steps * config.train.prompts, config.seed), "train")
     refuse_small_dataset(rows, config.train.prompts, processes)
@@ -59,6 +64,26 @@ def prepare(config: TrainConfig, processes: int = 1) -> tuple[Task, str]:
     if config.train.mix_steps and not hasattr(chosen.options, "mix"):
         raise GearError(f"train.mix_steps: {config.credit} has no `mix` that could fall to 0.")
     return task, model
+
+
+def _refuse_engine_settings(config: TrainConfig, task: Task, on_cpu: bool, processes: int) -> None:
+    if config.train.engine == "trl":
+        from gear_rl.training.trl_arguments import trl_arguments
+
+        trl_arguments(config, Path("runs"), task, on_cpu, processes)
+    elif config.trl:
+        name = next(iter(config.trl))
+        raise GearError(f"trl.{name}: only train.engine=trl uses it, and the engine is {config.train.engine}.")
+
+
+def _refuse_unread_system_prompt(row: Row, text: str | None, task: Task, tokenizer: Any) -> None:
+    """A chat template may leave system messages out."""
+    if text is None or isinstance(row["prompt"], str):
+        return
+    other = instructed([{**row, "prompt": row["prompt"][1:]}], text[:-1] or "x")[0]
+    read = [tokenized_prompts(tokenizer, [each["prompt"]], [tools_of(task, each)]) for each in (row, other)]
+    if read[0] == read[1]:
+        raise GearError("train.system_prompt: this model's chat template leaves system messages out.")
 
 
 def versions() -> dict[str, str]:
@@ -97,7 +122,8 @@ def _run(config: TrainConfig, folder: RunFolder, task: Task, model_path: str, sa
         return 0
     in_first(ranks, lambda: _refuse_other_processes(folder, ranks.size, resumes=checkpoint is not None))
     model, tokenizer = load_model(model_path, device)
-    test_rows = task.rows("test", options.eval_rows)
+    test_rows = instructed(task.rows("test", options.eval_rows), options.system_prompt)
+    _refuse_unread_system_prompt(test_rows[0], options.system_prompt, task, tokenizer)
     writer = None
     if writes:
         write_json(folder.versions, versions() | {"processes": str(ranks.size)})
