@@ -18,7 +18,7 @@ train: $(READY)
 	$(BIN)/gear train $(ARGS)
 
 test: $(READY) lint docs browser
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "not apart" $(ARGS)
 
 # The report's tests drive a real browser. CI installs one; elsewhere they run if there is one, and say so if not.
 browser:
@@ -61,13 +61,14 @@ vllm-smoke:
 	test -x $(VLLM_VENV)/bin/python || { echo "no $(VLLM_VENV): docs/vllm.md says how it is made"; exit 2; }
 	for part in interface script train; do $(VLLM_VENV)/bin/python tests/vllm_smoke/smoke.py $$part || exit 1; done
 
-# DeepSpeed ZeRO-2 and ZeRO-3 with TRL, two processes on a CPU: as one process, and killed and resumed by `gear train`. Five
+# DeepSpeed ZeRO-2 and ZeRO-3 with TRL, two processes on a CPU: as one process, and killed and resumed by `gear train` (DDP, too). Six
 # minutes on two idle cores. deepspeed lies in a small environment on top of the usual one. Not part of `make test`.
 ZERO_VENV := .venv-zero
 ZERO_READY := $(ZERO_VENV)/.ready
 SITE := import sysconfig; print(sysconfig.get_path("purelib"))
 processes: $(ZERO_READY)
 	$(ZERO_VENV)/bin/python -m pytest -o addopts=-q -rP tests/engines/test_zero.py $(ARGS)
+	$(BIN)/python -m pytest -o addopts=-q -m apart tests/engines/test_processes.py
 
 $(ZERO_READY): $(READY) constraints-zero.txt
 	test -x $(ZERO_VENV)/bin/python || $(PYTHON) -m venv $(ZERO_VENV)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gear_rl.compare.jobs import Job, Setting
 from gear_rl.training.run_folder import RunFolder
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -25,15 +26,33 @@ def evidence(monkeypatch):
 def test_every_table_is_a_set_of_plans(evidence):
     for name, table in evidence.TABLES.items():
         columns = table(evidence.Budget())
-        assert columns and table.__doc__, name
-        for plan in columns.values():
-            assert set(plan.worlds).isdisjoint(plan.tuning_worlds) and "grpo" in plan.methods
+        assert columns and table.__doc__ and any("grpo" in plan.methods for plan in columns.values()), name
+        assert all(set(plan.worlds).isdisjoint(plan.tuning_worlds) for plan in columns.values())
     forms = evidence.TABLES["hint_forms"](evidence.Budget())
-    assert len(forms) == 9 and "gear+sibling_hint" in forms["sibling"].methods
+    assert len(forms) == 10 and "gear+sibling_hint" in forms["sibling"].methods
+    tuning, reported = forms["perfect"].tuning_jobs()[0], Job("gear", Setting(6e-4), 0, 1)
+    assert [forms["perfect"].config(job).train.steps for job in (tuning, reported)] == [200, 400]
+
+
+def test_regret_is_the_distance_to_the_best_over_what_all_have(evidence):
+    import regret
+
+    def run(column: str, method: str, success: float, world: int = 1, seed: int = 0) -> dict:
+        return {"column": column, "method": method, "success": success, "world": world, "seed": seed}
+
+    runs = [run("right", "a", 0.9), run("right", "a", 0.1, world=2), run("right", "b", 0.5), run("wrong", "a", 0.2)]
+    runs += [run("wrong", "b", 0.4), run("right", "b", 1.0, seed=1000)]  # the last is a tuning run
+    runs += [run("no_hint", "grpo", 0.3), run("no_hint", "oracle", 1.0)]
+    columns = regret.means(runs)
+    assert columns["right"] == pytest.approx({"a": 90, "b": 50, "grpo": 30})
+    assert columns["wrong"] == pytest.approx({"a": 20, "b": 40, "grpo": 30})
+    drawn = regret.table(columns)
+    assert "| a | 90.0 | 20.0 | 20.0 (wrong) |" in drawn and "| grpo | 30.0 | 30.0 | 60.0 (right) |" in drawn
 
 
 def test_runs_without_a_hint_are_made_once_for_all_hints(evidence, tmp_path):
-    columns = evidence.TABLES["hint_forms"](evidence.Budget())
+    hints = {"perfect": {}, "noise_30": {"hint_errors": 0.3}}
+    columns = {name: evidence.Budget().plan(["grpo", "gear", "oracle"], task=task) for name, task in hints.items()}
     jobs = {name: plan.tuning_jobs() for name, plan in columns.items()}
     keys = {
         name: {job.method: evidence.key(columns[name].config(job).as_dict()) for job in jobs[name]}

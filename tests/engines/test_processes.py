@@ -84,6 +84,7 @@ def gear_train(*arguments, strategy="fsdp2", processes=2):
     return launch([str(HERE / "gear_processes.py"), "train", *map(str, arguments)], strategy, processes)
 
 
+@pytest.mark.apart
 @pytest.mark.slow
 def test_a_killed_process_ends_the_run_and_it_resumes_exactly(tmp_path, monkeypatch):
     arguments = [*GEAR, *(word for name, value in SMALL.items() for word in ("--set", f"train.{name}={value}"))]

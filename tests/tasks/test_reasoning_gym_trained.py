@@ -7,6 +7,7 @@ from words_model import save_words_model
 pytest.importorskip("reasoning_gym")
 
 
+@pytest.mark.apart
 def test_training_with_gear_on_reasoning_gym(tmp_path):
     # With answers of one token a model of random weights is right now and then, and there is something to learn from.
     model = save_words_model(tmp_path / "model", more=[f"<answer>{n}</answer>" for n in (1, 2, 3)])
