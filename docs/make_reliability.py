@@ -110,7 +110,8 @@ def ran(report: dict[str, Any]) -> str:
     date = f" on {report['date']}" if report.get("date") else ""
     machine = ", ".join([f"{report['cores']} cores", *[report[key] for key in ("system",) if key in report]])
     command = re.sub(r" --(out|svg) \S+", "", report["command"])  # where somebody's files lay
-    return f"\n`{command}`: {report['seconds']:,.0f} s{date}{commit}; {machine}, Python {report['python']}.\n"
+    note = f" {report['note']}" if report.get("note") else ""  # written by hand, of what the figures do not say
+    return f"\n`{command}`: {report['seconds']:,.0f} s{date}{commit}; {machine}, Python {report['python']}.{note}\n"
 
 
 def failures(report: dict[str, Any]) -> str:

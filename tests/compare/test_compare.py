@@ -25,7 +25,7 @@ from gear_rl.errors import GearError
 from gear_rl.methods import METHODS, method
 
 GEAR = [sys.executable, "-m", "gear_rl.cli.main", "compare"]
-SMALL = ["--credit", "grpo,oracle", "--seeds", "2", "--learning-rates", "3e-4,6e-4", "--tuning-runs", "2"]
+SMALL = ["--credit", "grpo,oracle", "--seeds", "2", "--learning-rates", "6e-4"]
 SMALL += ["--set", "task.steps=4"]
 SMALL += [
     "--set",

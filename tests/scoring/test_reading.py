@@ -190,8 +190,8 @@ def test_lora_and_wrapped_models():
     assert float((moved["teacher_logprob"] - truth["teacher_logprob"]).abs().max()) < TOLERANCE
     assert float((moved["student_logprob"] - truth["student_logprob"]).abs().max()) > 0.01
     prompt_tuned = get_peft_model(tiny("llama"), PromptTuningConfig(task_type=TaskType.CAUSAL_LM, num_virtual_tokens=3))
-    with pytest.raises(GearError, match="virtual tokens"):
-        Scorer(prompt_tuned)
+    with pytest.raises(GearError, match="virtual tokens"):  # when it is asked for signals: methods that read none may train it
+        Scorer(prompt_tuned).score(*batch, Teacher(prompt_tuned, "live"))
     with pytest.raises(GearError, match="no Hugging Face causal language model"):
         Scorer(torch.nn.Linear(2, 2))
 
