@@ -4,7 +4,8 @@
     python benchmarks/audition_predicts.py compare --folder auditions --out predicts.json --svg predicts.svg
 
 `audition` measures the turns of each world's embedded model once, and credits them with every method that was trained there
-(`audition_settings.py`), with the hints it was trained with. `compare` reads what it wrote.
+(`audition_settings.py`), with the hints it was trained with. With `--words MODEL` it does so for the language model that the
+trainings on the workshop in words began with. `compare` reads what it wrote.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from typing import Any
 import torch
 from audition_picture import picture
 from audition_ranks import budgets, compare
-from audition_settings import Setting, trained
+from audition_settings import WORDS, Arm, Setting, trained, words
+from words_runs import ARMS
 
 from gear_rl.assignment.trust import trust_of
 from gear_rl.audition.agreement import effective_tokens
@@ -28,12 +30,12 @@ from gear_rl.audition.values import Interventions, TurnValue
 from gear_rl.errors import GearError
 from gear_rl.files import write_json
 from gear_rl.methods import method
-from gear_rl.models import load_model
+from gear_rl.models import choose_device, load_model
 from gear_rl.tasks import make_task
 
 MEASURED = {0: 96}
 """Rollouts measured in a world; 48 in the others."""
-GROUP, PROMPTS, MOST = 8, {0: 96}, 32
+GROUP, PROMPTS, MOST = 8, {0: 96}, {WORDS: 16}
 
 
 def credit_of(groups: Groups, turns: list[TurnValue], name: str, options: dict[str, Any]) -> dict[str, Any] | None:
@@ -61,12 +63,13 @@ def _trust(groups: Groups) -> float:
     return found.mean
 
 
-def audition_world(world: int, settings: list[Setting], folder: Path) -> None:
-    task = make_task("workshop", world=world)
-    model, tokenizer = load_model(task.default_model(), "cpu")
+def audition_world(world: int | str, settings: list[Setting], folder: Path, model_path: str = "") -> None:
+    name, options = ("workshop_words", {}) if world == WORDS else ("workshop", {"world": world})
+    task = make_task(name, **options)
+    model, tokenizer = load_model(model_path or task.default_model(), choose_device("auto" if model_path else "cpu"))
     prompts = PROMPTS.get(world, 48)
     groups = play_groups(task, model, tokenizer, task.rows("train", prompts, 0), GROUP)
-    work = Interventions(groups, MOST)
+    work = Interventions(groups, MOST.get(world, 32))
     turns = work.turns(chosen_rollouts(groups, MEASURED.get(world, 48)))
     print(f"world {world}: {len(turns)} turns, {work.continuations} continuations, {work.tokens} tokens", flush=True)
     points = [
@@ -80,7 +83,7 @@ def audition_world(world: int, settings: list[Setting], folder: Path) -> None:
     for setting in settings:
         hint = json.dumps(setting.hint)
         of_hint = found.setdefault(hint, {})
-        hinted_task = make_task("workshop", world=world, **setting.hint)
+        hinted_task = make_task(name, **options, **setting.hint)
         rows = [row for row in hinted_task.rows("train", prompts, 0) for _ in range(GROUP)]
         assert [row["prompt"] for row in rows] == [row["prompt"] for row in groups.rows]
         hinted = replace(groups, task=hinted_task, rows=rows, _credit={})
@@ -90,26 +93,32 @@ def audition_world(world: int, settings: list[Setting], folder: Path) -> None:
                 of_hint[arm.name] = credit_of(hinted, turns, arm.method, dict(arm.options))
         print(f"  {setting.name}: {len(setting.success)} methods", flush=True)
     seen = {"world": world, "rollouts": len(groups.rows), "continuations": work.continuations, "tokens": work.tokens}
-    write_json(folder / f"world{world}.json", {**seen, "turns": points, "trust": trust, "credit": found})
+    write_json(folder / f"world_{world}.json", {**seen, "turns": points, "trust": trust, "credit": found})
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("part", choices=("audition", "compare"))
     parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--words", metavar="MODEL", help="audition only this model, on the workshop in words")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--svg", type=Path)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    settings = trained()
-    worlds = sorted({setting.world for setting in settings})
     if args.part == "audition":
         args.folder.mkdir(parents=True, exist_ok=True)
+        if args.words:
+            every = {Arm(method, tuple(sorted(options.items()))): [0.0] for method, options in ARMS.values()}
+            audition_world(WORDS, [replace(one, success=every) for one in words()], args.folder, args.words)
+            return
+    settings = trained()
+    worlds = sorted({setting.world for setting in settings}, key=str)
+    if args.part == "audition":
         for world in worlds:
-            if not (args.folder / f"world{world}.json").exists():
+            if world != WORDS and not (args.folder / f"world_{world}.json").exists():
                 audition_world(world, [one for one in settings if one.world == world], args.folder)
         return
-    auditions = {world: json.loads((args.folder / f"world{world}.json").read_text()) for world in worlds}
+    auditions = {world: json.loads((args.folder / f"world_{world}.json").read_text()) for world in worlds}
     result = {"command": "python benchmarks/audition_predicts.py compare", **compare(settings, auditions)}
     result["budgets"] = budgets(settings, auditions)
     print(json.dumps({key: result[key] for key in result if key != "settings"}, indent=1))

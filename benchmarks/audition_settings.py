@@ -25,13 +25,18 @@ class Arm:
 
     @property
     def name(self) -> str:
-        return self.method + "".join(f" {name}={value:g}" for name, value in self.options)
+        said = (value if isinstance(value, str) else f"{value:g}" for _, value in self.options)
+        return self.method + "".join(f" {name}={value}" for (name, _), value in zip(self.options, said, strict=True))
+
+
+WORDS = "words"
+"""In the place of a world's number: the workshop in words, by the language model that was trained there."""
 
 
 @dataclass
 class Setting:
     name: str
-    world: int
+    world: int | str
     hint: dict[str, Any]
     """Options of the task."""
     success: dict[Arm, list[float]] = field(default_factory=dict)
@@ -61,6 +66,22 @@ def _single_runs(rows: Iterable[dict[str, Any]]) -> list[Setting]:
         for (world, rate), success in sorted(found.items(), key=str)
     ]
     return [one for one in named if len(one.success) >= 6]
+
+
+def words(file: Path = RESULTS / "words_smollm2_third_h200.json") -> list[Setting]:
+    """The language model's settings, one for each kind of hint. Arms without a hint stand in all of them."""
+    from words_runs import ARMS, HINTS, WITHOUT_HINT
+
+    success: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for run in json.loads(file.read_text())["runs"] if file.exists() else []:
+        success[run["hint"]][run["arm"]].append(run["after"]["sampled"]["success"])
+    arms = {name: Arm(method, tuple(sorted(options.items()))) for name, (method, options) in ARMS.items()}
+    without = {name: runs for by_arm in success.values() for name, runs in by_arm.items() if name in WITHOUT_HINT}
+    names = {"calls": "right hints", "bias30": "faulty key 0.3", "answer": "answer only"}
+    return [
+        Setting(f"language model, {said}", WORDS, HINTS[hint], {arms[name]: r for name, r in (without | success[hint]).items()})
+        for hint, said in names.items()
+    ]
 
 
 def trained() -> list[Setting]:

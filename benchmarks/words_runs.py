@@ -36,8 +36,16 @@ ARMS: dict[str, tuple[str, dict[str, Any]]] = {
     "opsd": ("opsd", {"beta": 0.5, "entry_clip": 0.0, "coefficient": 10.0}),
     "checked_hints": ("checked_hints", {}),
     "oracle": ("oracle", {}),
-}
-"""Name → method and its options. OPSD as in its repository's first state: the later one's clip leaves nothing to learn here."""
+    **{
+        f"{arm}_alpha4": (method, {"alpha": 4.0, **options})
+        for arm, method, options in (
+            ("gear", "gear", {}), ("gear_outcome", "gear", {"direction": "outcome"}), ("token", "token", {}),
+            ("gear_teacher", "gear", {"direction": "teacher"}), ("random_segments", "random_segments", {}),
+        )
+    },
+}  # fmt: skip
+"""Name → method and its options. OPSD as in its repository's first state: the later one's clip leaves nothing to learn here.
+α 4 and the strengths of RLSD and OPSD are what equal tuning chose on the embedded task (docs/evidence.md)."""
 WITHOUT_HINT = ("grpo", "oracle")
 """Arms that read no hint: run with the first form of hint only."""
 HINTS: dict[str, dict[str, Any]] = {
