@@ -172,5 +172,9 @@ def test_advice_follows_the_figures():
     doubtful = advice(findings(trust=(0.0, -0.03, 0.01)))
     assert "Do not trust" in doubtful[0] and doubtful[-1] == "Prefer methods that read no hint."
     assert "Plain GRPO may be enough" in advice(findings(rows=(row("gear", 0.1, -0.1, 0.3), GRPO)))[1]
+    assert "adds little" in advice(findings(gain=0.05))[0]
+    copying = findings()
+    copying["hint"]["copied"] = 0.7
+    assert "distil" in advice(copying)[0] and "repeats the hint (70 %" in advice(copying)[0]
     without = {**findings(), "hint": None}
     assert len(advice(without)) == 1

@@ -58,7 +58,8 @@ FAILING = [
     Case("collapse: ten times the rate, no KL", ("entropy", "length", "stuck"),
          ("train.kl=0", "train.learning_rate=6e-3", "train.schedule=constant")),
     Case("entropy collapse: one word pays", ("entropy",), WARM, "guard_tasks:CopyIsGood", "grpo"),
-    Case("length explosion: a reward for length", ("length",), HOT, "guard_tasks:LongIsGood"),
+    # With hints that teach short answers GEAR's rollouts may stay short; then it is the hints that do not fit the reward.
+    Case("length explosion: a reward for length", ("length", "trust"), HOT, "guard_tasks:LongIsGood"),
     Case("length explosion: a reward for length, grpo", ("length",), HOT, "guard_tasks:LongIsGood", "grpo"),
     Case("length vanishes: a reward for brevity", ("length",), WARM, "guard_tasks:ShortIsGood"),
     Case("the policy copies its hint", ("leak",), WARM, "guard_tasks:CopyIsGood"),
