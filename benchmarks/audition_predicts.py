@@ -23,7 +23,7 @@ from audition_settings import WORDS, Arm, Setting, trained, words
 from words_runs import ARMS
 
 from gear_rl.assignment.trust import trust_of
-from gear_rl.audition.agreement import effective_tokens
+from gear_rl.audition.contents import effective_tokens
 from gear_rl.audition.findings import chosen_rollouts
 from gear_rl.audition.groups import Groups, play_groups
 from gear_rl.audition.values import Interventions, TurnValue
@@ -48,7 +48,7 @@ def credit_of(groups: Groups, turns: list[TurnValue], name: str, options: dict[s
     advantages = scored.credit.advantages
     if not bool(advantages.any()):
         return None
-    by_turn = groups.turn_credit(scored)
+    by_turn = groups.turn_credit(advantages)
     chosen = sorted({turn.rollout for turn in turns})
     return {
         "turns": [by_turn[turn.rollout][turn.turn] for turn in turns],

@@ -167,3 +167,26 @@ def test_what_is_no_record_or_of_a_later_policy(run, tmp_path, capsys):
     shutil.copytree(run, tmp_path / "run")
     (tmp_path / "run" / "rollouts.jsonl").write_text("\n".join([header, *later]) + "\n")
     assert "name it with --model" in fails([tmp_path / "run", *QUICK, "--force"], capsys)
+
+
+def test_a_record_is_auditioned_in_place_of_new_rollouts(run, tmp_path, capsys):
+    words = ["audition", str(run), "--credit", "gear", "--measured", "2", "--continuations", "8"]
+    capsys.readouterr()
+    assert main([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["rollouts"] == 24 and found["group"] == 4 and found["seconds"]["playing"] == 0
+    assert {row["method"] for row in found["methods"]} == {"gear", "grpo"} and found["hint"]["reward"] > 0.8
+    lines = read_record(run / "rollouts.jsonl").rollouts
+    assert found["outcome"]["reward"] == pytest.approx(sum(line.reward for line in lines) / 24, abs=1e-4)
+    transcripts = tmp_path / "t.jsonl"
+    transcripts.write_text(json.dumps({"messages": [{"role": "user", "content": "hi"}], "reward": 1.0}) + "\n")
+    for given, says in (
+        ([str(transcripts)], "cannot be rewound"),
+        ([str(tmp_path / "none.jsonl")], "none.jsonl"),
+        ([str(run), "--prompts", "4"], "--prompts: a record has its own"),
+        ([str(run), "--step", "7"], "Its steps: 0"),
+        (["--step", "0"], "only with a record"),
+    ):
+        assert main(["audition", *given]) == 2
+        said = capsys.readouterr().err
+        assert says in said and "Traceback" not in said, said

@@ -7,9 +7,6 @@ from typing import Any
 MUCH_BETTER = 0.2
 """Reward that the hint adds, in shares of what is missing, from which imitation has something to give."""
 
-MUCH_COPIED = 0.5
-"""Share of the hinted policy's tokens that stand in the hint, from which this is said."""
-
 
 def advice(found: dict[str, Any]) -> list[str]:
     """A few sentences, the most important first."""
@@ -49,14 +46,10 @@ def _about_hint(outcome: dict[str, Any], hint: dict[str, Any]) -> str:
     if low <= 0:
         return f"Whether following the hint goes with winning is not clear yet ({trust}): take more prompts."
     if gained > MUCH_BETTER * missing:
-        copied = (
-            f" The hinted policy repeats the hint ({_percent(hint['copied'])} of its tokens stand there): right where the hint "
-            "shows the steps, useless where it shows only the answer."
-        )
         return (
             f"The hint helps ({gained:+.2f} reward) and following it goes with winning ({trust}). If every hint is right, "
             "distil (opsd); if some may be wrong, checked_hints weighs each by the outcomes."
-        ) + copied * (hint["copied"] > MUCH_COPIED)
+        )
     return f"Following the hint goes with winning ({trust}), but it adds little ({gained:+.2f} reward)."
 
 

@@ -4,7 +4,6 @@
                 mean over the turns of its rollout. The credit of a turn is the mean advantage of its tokens, weighted by the
                 policy's entropy. It says what a method knows beyond the outcome: GRPO, which gives every turn its rollout's
                 advantage, has 0.
-    tokens      the effective number of tokens that share a rollout's credit, (Σ|A|)² / ΣA².
 
 Measured advantages are noisy, which lowers all agreements alike. Intervals: bootstrap over prompts. All of it is ours.
 """
@@ -16,7 +15,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from gear_rl.evaluation.intervals import LEVEL
 
@@ -69,10 +67,3 @@ def correlations(table: Floats, true: Floats) -> Floats:
     x, y = table - table.mean(1, keepdims=True), true - true.mean()
     size, spread = np.sqrt((x**2).mean(1)), np.sqrt((x**2).sum(1) * (y**2).sum())
     return np.where((size > LEAST_SPREAD) & (spread > 0), (x @ y) / np.maximum(spread, 1e-300), 0.0)
-
-
-def effective_tokens(advantages: Tensor) -> float:
-    """(B, T) → mean over the rollouts that have credit."""
-    total, squares = advantages.abs().sum(1), advantages.square().sum(1)
-    some = squares > 0
-    return float((total[some] ** 2 / squares[some]).mean()) if bool(some.any()) else 0.0

@@ -9,7 +9,8 @@ from typing import Any
 
 from gear_rl.assignment.trust import TrustMemory, trust_of
 from gear_rl.audition.advice import advice
-from gear_rl.audition.agreement import agreements, effective_tokens
+from gear_rl.audition.agreement import agreements
+from gear_rl.audition.contents import effective_tokens, finds_mistakes, style
 from gear_rl.audition.groups import Groups
 from gear_rl.audition.hint_forms import form_of
 from gear_rl.audition.luck import lucky_wins
@@ -62,9 +63,7 @@ def audition(
             "method": name,
             "agreement": agreed[name].value,
             "interval": agreed[name].interval,
-            "tokens": one["tokens"],
-            "seconds": one["seconds"],
-            "passes": one["passes"],
+            **{key: one[key] for key in ("finds", "style", "tokens", "seconds", "passes")},
         }
         for name, one in credited.items()
     ]
@@ -113,10 +112,13 @@ def _credit(
         if not bool(scored.credit.advantages.any()):
             left_out[name] = "it has a loss and no advantages"
             continue
-        by_turn = groups.turn_credit(scored.credit.advantages)
+        advantages = scored.credit.advantages
+        by_turn = groups.turn_credit(advantages)
         credited[name] = {
             "turns": [by_turn[turn.rollout][turn.turn] for turn in turns],
-            "tokens": effective_tokens(scored.credit.advantages),
+            "finds": finds_mistakes(groups, advantages) if groups.task.judge_knows_decisions else None,
+            "style": style(groups, chosen, advantages) if groups.has_hints else None,
+            "tokens": effective_tokens(advantages),
             "seconds": seconds,
             "passes": f"{chosen.cost.forwards} + {chosen.cost.backwards}",
         }

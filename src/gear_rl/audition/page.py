@@ -28,6 +28,7 @@ dd small { display: block; font-weight: 400; line-height: 1.35 }
 .name { overflow-wrap: anywhere } .number { text-align: right; white-space: nowrap }
 .number small { margin-left: .4rem } svg { width: 100%; height: 1.5rem; display: block; overflow: visible }
 .cost { grid-template-columns: max-content minmax(6rem, 1fr) repeat(3, max-content) }
+.cost.two { grid-template-columns: max-content minmax(6rem, 1fr) repeat(2, max-content) }
 .scale { display: flex; justify-content: space-between; font-size: 12px; color: var(--soft) }
 .left { margin-top: .8rem }
 @media (max-width: 620px) {
@@ -36,6 +37,7 @@ dd small { display: block; font-weight: 400; line-height: 1.35 }
   .rows:not(.cost) .row { display: grid; grid-template-columns: minmax(0, 1fr) max-content; padding: .3rem 0 }
   .rows:not(.cost) .row > * { padding: 0 } .rows:not(.cost) .plot { grid-column: 1 / -1; grid-row: 2 }
   .cost { grid-template-columns: minmax(0, 1fr) repeat(3, max-content) } .cost .plot { display: none }
+  .cost.two { grid-template-columns: minmax(0, 1fr) repeat(2, max-content) }
 }
 """
 WIDTH, MIDDLE = 1000, 12
@@ -56,6 +58,7 @@ def html(found: dict[str, Any]) -> str:
         f"<h2>Is there anything to gain?</h2>{_gains(found, outcome)}"
         f"<h2>Is the hint any good?</h2>{_hints(found)}"
         f"<h2>Whose credit agrees with what each {found['points'][:-1]} did to the outcome?</h2>{_agreement(found)}"
+        f"<h2>What is its credit made of?</h2>{_contents(found)}"
         f"<h2>What would it cost?</h2>{_cost(found)}</body></html>\n"
     )
 
@@ -142,13 +145,36 @@ def _agreement(found: dict[str, Any]) -> str:
     )
 
 
+def _contents(found: dict[str, Any]) -> str:
+    drawn = "".join(
+        f'<div class="row"><span class="name">{escape(row["method"])}</span>'
+        f'<span class="plot">{_bar(row["finds"] or 0.0)}</span>'
+        + "".join(f'<span class="number">{figure}</span>' for figure in _figures_of(row))
+        + "</div>"
+        for row in found["methods"]
+    )
+    return (
+        f"<p>Finds: of lost rollouts whose first wrong decision the task knows, those in which its {found['points'][:-1]} is "
+        "blamed most (the bar). Style: the share of the redistribution that another problem's hint gives as well. Tokens: the "
+        'effective number that share a rollout\'s credit.</p><div class="rows cost"><div class="row">'
+        '<span class="head">method</span><span class="head plot"></span><span class="head number">finds</span>'
+        '<span class="head number">style</span>'
+        f'<span class="head number">tokens</span></div>{drawn}</div>'
+    )
+
+
+def _figures_of(row: dict[str, Any]) -> list[str]:
+    shares = ("–" if row[key] is None else _percent(row[key]) for key in ("finds", "style"))
+    return [*shares, f"{row['tokens']:.1f}"]
+
+
 def _cost(found: dict[str, Any]) -> str:
     rows = sorted(found["methods"], key=lambda row: row["seconds"])
     slowest = max(1e-9, *(row["seconds"] for row in rows))
     drawn = "".join(
         f'<div class="row"><span class="name">{escape(row["method"])}</span><span class="plot">'
         f'{_bar(row["seconds"] / slowest)}</span><span class="number">{row["seconds"]:.1f}</span>'
-        f'<span class="number">{row["passes"]}</span><span class="number">{row["tokens"]:.1f}</span></div>'
+        f'<span class="number">{row["passes"]}</span></div>'
         for row in rows
     )
     seconds, playing = found["seconds"], found["seconds"]["playing"]
@@ -158,10 +184,10 @@ def _cost(found: dict[str, Any]) -> str:
     ]
     return (
         f'{_figures(figures)}<p style="margin-top:1rem">Seconds to read the signals and assign the credit of all '
-        f"{found['rollouts']} rollouts on this machine; forwards + backwards that a training step takes beyond GRPO's; and the "
-        'effective number of tokens that share a rollout\'s credit.</p><div class="rows cost"><div class="row">'
+        f"{found['rollouts']} rollouts on this machine; forwards + backwards that a training step takes beyond GRPO's."
+        '</p><div class="rows cost two"><div class="row">'
         '<span class="head">method</span><span class="head plot"></span><span class="head number">seconds</span>'
-        f'<span class="head number">passes</span><span class="head number">tokens</span></div>{drawn}</div>'
+        f'<span class="head number">passes</span></div>{drawn}</div>'
     )
 
 

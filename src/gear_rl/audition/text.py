@@ -36,7 +36,7 @@ def text(found: dict[str, Any]) -> str:
     lines += [
         "",
         f"Whose credit agrees with what each {found['points'][:-1]} did to the outcome? (95 % intervals)",
-        f"  {'method':20} {'agreement':24} {'tokens':>6} {'seconds':>8} {'passes':>7}",
+        f"  {'method':18} {'agreement':23} {'finds':>5} {'style':>5} {'tokens':>6} {'seconds':>7} {'passes':>6}",
     ]
     lines += [f"  {_row(row)}" for row in found["methods"]]
     for why in dict.fromkeys(found["left_out"].values()):
@@ -60,7 +60,9 @@ def _about(hint: dict[str, Any]) -> list[str]:
 def _row(row: dict[str, Any]) -> str:
     low, high = row["interval"]
     agreement = f"{row['agreement']:.2f} ({low:.2f} to {high:.2f})"
-    return f"{row['method']:20} {agreement:24} {row['tokens']:6.1f} {row['seconds']:8.1f} {row['passes']:>7}"
+    finds, style = ("–" if row[key] is None else _percent(row[key]) for key in ("finds", "style"))
+    figures = f"{finds:>5} {style:>5} {row['tokens']:6.1f} {row['seconds']:7.1f} {row['passes']:>6}"
+    return f"{row['method']:18} {agreement:23} {figures}"
 
 
 def _percent(share: float) -> str:

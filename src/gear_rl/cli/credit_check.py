@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gear_rl.cli.arguments import COUNT, add_task, read_settings
+from gear_rl.cli.recorded_rollouts import add_step, groups_of, of_step, task_of
 from gear_rl.cli.settings import options_by_method
 from gear_rl.errors import GearError
-from gear_rl.options import argument
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from gear_rl.audition.groups import Groups
     from gear_rl.records.recorded import RecordedRollout
-    from gear_rl.training.config import TrainConfig
 
 ONLY_HERE = ("turns", "continuations", "step", "task", "data", "seed", "json")
 NOT_HERE = ("from_rewards", "hint_template", "chat_template")
@@ -34,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--check", action="store_true", help="measure the most blamed and most praised turns")
     group.add_argument("--turns", type=COUNT, metavar="N", help="of each side and method (default 8)")
     group.add_argument("--continuations", type=COUNT, metavar="N", help="of each point at most (default 32)")
-    group.add_argument("--step", type=argument(int, at_least=0), help="whose rollouts (default: the first recorded)")
+    add_step(group)
     add_task(group, default="the run's")
     group.add_argument("--seed", type=int, help="of the task's problems (default: the run's)")
     group.add_argument("--json", action="store_true", help="print JSON")
@@ -52,7 +51,6 @@ def run(args: argparse.Namespace, source: Path, check_out: Any) -> int:
     from gear_rl.methods import method
     from gear_rl.records.measured import measured_path
     from gear_rl.records.record import is_record, open_record
-    from gear_rl.tasks import make_task
 
     for name in NOT_HERE:
         if getattr(args, name):
@@ -66,22 +64,16 @@ def run(args: argparse.Namespace, source: Path, check_out: Any) -> int:
     options = options_by_method(settings.get("credit", {}), names)
     as_recorded = [name for name in names if name == recorded and not options[name]]
     methods = [method(name, **options[name]) for name in names if name not in as_recorded]
-    config = _config(source) if args.task is None else None
-    if args.task is None and config is None:
-        raise GearError(
-            f"{source} does not lie in its run folder: name with --task (and --set task.NAME=…) what was played."
-        )
-    given = {**(config.task_options if config else {}), **settings.get("task", {})}
-    task = make_task(args.task or (config.task if config else ""), **given)
+    task, config = task_of(source, args.task, settings.get("task", {}))
     out = args.out or measured_path(source)
     check_out(source, out, args.force)
-    lines = _of_step(rollouts, args.step, source)
+    lines = of_step(rollouts, args.step, source)
 
     from gear_rl.audition.check import check, text
     from gear_rl.files import write_json
 
     try:
-        groups = _groups(args, source, config, task, lines)
+        groups = groups_of(args, source, config, task, lines)
         advantages: dict[str, Tensor] = {name: _recorded(groups, lines) for name in as_recorded}
         advantages |= {chosen.name: groups.credit(chosen).credit.advantages for chosen in methods}
         found = check(
@@ -93,50 +85,6 @@ def run(args: argparse.Namespace, source: Path, check_out: Any) -> int:
     print(json.dumps(found, indent=1) if args.json else text(found))
     print(f"\nwritten to {out}; gear report shows it", file=sys.stderr if args.json else sys.stdout)
     return 0
-
-
-def _config(source: Path) -> TrainConfig | None:
-    """Of the run in whose folder the record lies."""
-    from gear_rl.training.config import TrainConfig
-    from gear_rl.training.run_folder import RunFolder
-
-    if not (source.parent / "config.json").is_file():
-        return None
-    return TrainConfig.from_dict(RunFolder.open(source.parent)[1])
-
-
-def _of_step(rollouts: Any, step: int | None, source: Path) -> list[RecordedRollout]:
-    """The rollouts of `step`, or of the first step, group by group."""
-    lines: list[RecordedRollout] = []
-    steps: dict[int, None] = {}  # in the record's order
-    for line in rollouts:
-        steps.setdefault(line.step)
-        if line.step == (next(iter(steps)) if step is None else step):
-            lines.append(line)
-    if not lines:
-        known = ", ".join(map(str, sorted(steps)[:8])) + (", …" if len(steps) > 8 else "") or "none"
-        raise GearError(f"{source} has no rollouts{'' if step is None else f' of step {step}'}. Its steps: {known}.")
-    return sorted(lines, key=lambda line: line.group)
-
-
-def _groups(args: argparse.Namespace, source: Path, config: TrainConfig | None, task: Any, lines: Any) -> Groups:
-    from gear_rl.audition.recorded import recorded_groups
-    from gear_rl.models import choose_device, load_model, model_for
-
-    step, begun_with = lines[0].step, config.model if config else None
-    if args.model is None and step > 0:
-        raise GearError(
-            f"step {step} of {source} was sampled by a policy that had been trained so far: name it with --model, such as a "
-            f"checkpoint near that step. Only step 0 is of the model that the run began with."
-        )
-    seed = args.seed if args.seed is not None else config.seed if config else 0
-    count = config.train.steps * config.train.prompts if config and args.seed is None else None
-    temperature = args.temperature or (config.train.temperature if config else 1.0)
-    rows = task.rows("train", count, seed)
-    device = choose_device(args.device or "auto")
-    model, tokenizer = load_model(model_for(task.name, args.model or begun_with, task.default_model()), device)
-    model.eval()
-    return recorded_groups(lines, task, rows, model, tokenizer, seed=seed, temperature=temperature)
 
 
 def _recorded(groups: Groups, lines: list[RecordedRollout]) -> Tensor:
