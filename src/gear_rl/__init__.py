@@ -6,9 +6,7 @@ Data flows one way: rollouts → signals (`gear_rl.scoring`) → method (`gear_r
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # as typing's; the command `gear` begins here, and importing typing takes longer than the rest
 __version__ = "0.1.0"
 
 _HOME = {
@@ -21,6 +19,8 @@ _HOME = {
 __all__ = ["METHODS", "Credit", "GearError", "Rollouts", "__version__", "credit"]
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from gear_rl.assignment.credit import Credit
     from gear_rl.assignment.rollouts import Rollouts
     from gear_rl.errors import GearError
@@ -30,4 +30,6 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'gear_rl' has no attribute {name!r}")
+    import importlib
+
     return getattr(importlib.import_module(_HOME[name]), name)

@@ -99,7 +99,7 @@ def file_targets() -> dict[str, Target]:
         return parse
 
     def resumed_metrics(path: Path) -> None:
-        RunFolder(path.parent).cut_metrics_after(1)
+        RunFolder(path.parent).cut_after(1)
 
     def transcripts(path: Path) -> None:
         looks_like_transcripts(path)

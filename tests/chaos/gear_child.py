@@ -66,10 +66,13 @@ class Running:
         self.began, self._parts, self._size = time.monotonic(), list[bytes](), 0
         sys.stdout.flush()
         sys.stderr.flush()
+        # What lands before the child is `gear` waits: it must not take the child for this process.
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         self.pid = os.fork()
         if self.pid == 0:
             os.close(self._out)
             _be_gear(words, home, before, write)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
         os.close(write)
         self.active.add(self.pid)
 
@@ -118,7 +121,7 @@ def gear(words: Sequence[str], home: Path, limit: float, before: Before | None =
 
 def _be_gear(words: Sequence[str], home: Path, before: Before | None, write: int) -> None:
     """The rest of the child's life: as the installed script `gear` would live it."""
-    code = 1
+    code, entered = 1, False
     try:
         for number in (signal.SIGTERM, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.SIG_IGN)
@@ -128,16 +131,20 @@ def _be_gear(words: Sequence[str], home: Path, before: Before | None, write: int
         os.chdir(home)
         sys.stdout, sys.stderr = (open(fd, "w", closefd=False, buffering=1) for fd in (1, 2))  # noqa: SIM115
         _fork_workers()
-        from gear_rl.cli.main import main
+        from gear_rl.__main__ import gear
 
         if before is not None:
             before()
-        code = main(list(words))
+        sys.argv = ["gear", *words]
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+        entered = True
+        gear()
     except SystemExit as exit_:
         code = exit_.code if isinstance(exit_.code, int) else 1
     except KeyboardInterrupt:
         code = 130
-        traceback.print_exc()
+        if entered:  # before, the installed script would still be in Python's own start, which no command can answer for
+            traceback.print_exc()
     except BaseException:
         traceback.print_exc()
     finally:

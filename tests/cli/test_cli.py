@@ -3,9 +3,11 @@
 import errno
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -294,3 +296,43 @@ def test_doctor_reports_a_folder_without_permission(monkeypatch):
 
     monkeypatch.setattr(doctor.tempfile, "NamedTemporaryFile", refuse)
     assert doctor.folder_is_writable() == (False, "cannot write here: permission denied")
+
+
+SIGNALLED = {
+    "while modules load": """
+class Finder:
+    def find_spec(self, name, *_):
+        if name == "argparse":
+            press()
+sys.meta_path.insert(0, Finder())
+""",
+    "where no one can catch it": """
+import gear_rl.cli.main as cli
+class Dropped:
+    def __del__(self):
+        press()
+cli.parse = lambda argv: Dropped() and None
+""",
+    "while an error is described": """
+import gear_rl.cli.main as cli
+cli._describe_os_error = lambda error: press()
+def fails(argv):
+    raise OSError("no")
+cli.parse = fails
+""",
+    "in another library's exit hook": "atexit.register(press)",
+    "while threads are waited for": """
+import threading
+threading.Thread(target=lambda: (threading.main_thread().join(), time.sleep(1), press(), time.sleep(60))).start()
+""",
+}
+
+
+@pytest.mark.parametrize("moment", SIGNALLED)
+def test_ctrl_c_at_any_moment_is_one_line_and_exit_code_130(moment):
+    code = "import atexit, os, signal, sys, time\npress = lambda: os.kill(os.getpid(), signal.SIGINT)\n"
+    code += f"{SIGNALLED[moment]}\nsys.argv = ['gear', '--version']\nfrom gear_rl.__main__ import gear\ngear()"
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # where the tests run in the background, it is ignored
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=40, preexec_fn=heard)
+    assert (done.returncode, done.stderr) == (130, "gear: interrupted.\n")

@@ -128,8 +128,7 @@ def test_resuming_drops_later_steps_and_a_torn_line(tmp_path, step):
     whole = new_record(tmp_path / "whole.jsonl").read_bytes()
     path = new_record(tmp_path / "r.jsonl")
     path.write_bytes(path.read_bytes() + b'{"step":3,"gro')
-    with RecordWriter(path, HEADER) as writer:
-        writer.truncate_after(step)
+    with RecordWriter(path, HEADER, after=step) as writer:
         for again in range(step + 1, 3):
             write(writer, again)
     assert path.read_bytes() == whole
@@ -148,8 +147,7 @@ def test_a_kill_at_any_byte_costs_at_most_one_line(tmp_path):
 
 def test_groups_go_on_within_a_step_after_resuming(tmp_path):
     path = new_record(tmp_path / "r.jsonl", steps=1)
-    with RecordWriter(path, HEADER) as writer:
-        writer.truncate_after(0)
+    with RecordWriter(path, HEADER, after=0) as writer:
         write(writer, 0)
     assert [line.group for line in read_record(path).rollouts] == [0, 0, 1, 1, 2, 2, 3, 3]
 
@@ -160,6 +158,11 @@ def test_another_runs_record_is_not_appended_to(tmp_path):
     with pytest.raises(GearError, match="another run: its method, task differ"):
         RecordWriter(path, {**HEADER, "method": "grpo", "task": "other"})
     assert path.read_bytes() == before
+    damaged = before.replace(b'"group":0', b'"group":-', 1) + b'{"step":3,"gro'
+    path.write_bytes(damaged)
+    with pytest.raises(GearError, match="line 2"):
+        RecordWriter(path, HEADER, after=0)
+    assert path.read_bytes() == damaged, "not even the torn line is dropped"
     for text in ("do not lose this", "nor\nthis", '{"schema":"else"}\n'):
         (tmp_path / "notes.txt").write_text(text)
         with pytest.raises(GearError, match="not a record"):
@@ -196,8 +199,7 @@ def test_a_killed_writer_leaves_a_record_that_goes_on(tmp_path):
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
-    with RecordWriter(path, HEADER) as writer:
-        writer.truncate_after(1)
+    RecordWriter(path, HEADER, after=1).close()
     assert path.read_bytes() == new_record(tmp_path / "whole.jsonl", steps=2).read_bytes()
 
 

@@ -97,6 +97,19 @@ def test_a_damaged_or_missing_log_is_an_error_until_the_user_gives_it_up(run, ca
     assert RunFolder(run).checkpoint_to_resume() == run / "checkpoints" / "checkpoint-4"
 
 
+def test_a_record_in_the_place_of_a_checkpoints_file_is_an_error_that_loses_neither(run, capsys):
+    """No checkpoint is whole then, and the run would begin again: nothing is cut before the record was read."""
+    for path in (run / "checkpoints").glob("checkpoint-[123]"):
+        shutil.rmtree(path)
+    record, inside = run / "rollouts.jsonl", run / "checkpoints" / "checkpoint-4" / "config.json"
+    data = record.read_bytes()
+    record.write_bytes(inside.read_bytes())
+    inside.write_bytes(data)
+    before = contents(run)
+    assert resume(run) == 2 and "rollouts.jsonl is not a record of rollouts" in capsys.readouterr().err
+    assert contents(run) == before
+
+
 @pytest.mark.parametrize(
     ("changes", "names"),
     [({"seed": 1}, "seed"), ({"train": {"learning_rate": 1e-3}}, "train.learning_rate"), ({"model": "x"}, "model")],

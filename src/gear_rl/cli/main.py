@@ -136,4 +136,6 @@ def _describe_os_error(error: OSError) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from gear_rl.__main__ import gear
+
+    gear()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
@@ -18,21 +18,23 @@ from gear_rl.records.recorded import RecordedRollout
 class RecordWriter(Closing):
     """Appends to the record at `path`. A new one starts with `header`.
 
-    An existing record is continued if its header is the same; a last line torn by a kill is dropped.
+    An existing record is continued if its header is the same; a last line torn by a kill is dropped. `after`: so are all
+    rollouts of later steps, and the record is as it stood when step `after` was done.
     """
 
-    def __init__(self, path: str | Path, header: Mapping[str, Any]) -> None:
+    def __init__(self, path: str | Path, header: Mapping[str, Any], after: int | None = None) -> None:
         self.path = Path(path)
         self.file = LineFile(self.path)
         self._step, self._groups_of_step = -1, 0
         try:
-            self._start_or_continue(_to_line({"schema": SCHEMA, "version": VERSION, **header}))
+            self._start_or_continue(_to_line({"schema": SCHEMA, "version": VERSION, **header}), after)
         except BaseException:
             self.file.close()
             raise
 
-    def _start_or_continue(self, header: bytes) -> None:
-        """Truncates nothing before the header has shown that the file is ours."""
+    def _start_or_continue(self, header: bytes, after: int | None) -> None:
+        """Truncates nothing before the header has shown that the file is ours, and the lines up to `after` that they are
+        whole. One truncation, so a kill leaves the file either as it was or as it should be."""
         with open(self.path, "rb") as file:
             first = file.readline(len(header))
             if header.startswith(first) and not first.endswith(b"\n"):  # new, or killed within the header
@@ -41,10 +43,25 @@ class RecordWriter(Closing):
                 return
             file.seek(0)
             found, wanted = read_header(self.path, file), json.loads(header)
-        if found != wanted:
-            differing = sorted(key for key in {*found, *wanted} if found.get(key) != wanted.get(key))
-            raise GearError(f"{self.path} is the record of another run: its {', '.join(differing)} differ.")
+            if found != wanted:
+                differing = sorted(key for key in {*found, *wanted} if found.get(key) != wanted.get(key))
+                raise GearError(f"{self.path} is the record of another run: its {', '.join(differing)} differ.")
+            if after is not None:
+                self.file.truncate(self._end_of_step(after, file))
+                return
         self.file.drop_torn_line()
+
+    def _end_of_step(self, step: int, file: BinaryIO) -> int:
+        """Where rollouts of later steps, or a torn last line, begin. `file` stands after the header."""
+        end = file.tell()
+        for rollout in read_lines(self.path, file, tolerate_torn_end=True):
+            if rollout["step"] > step:
+                break
+            if rollout["step"] != self._step:
+                self._step, self._groups_of_step = rollout["step"], 0
+            self._groups_of_step = max(self._groups_of_step, rollout["group"] + 1)
+            end = file.tell()
+        return end
 
     def write(
         self,
@@ -102,24 +119,6 @@ class RecordWriter(Closing):
             lines.append(_to_line({k: v for k, v in vars(line).items() if k != "verdict" or v is not None}))
         self.file.append(b"".join(lines))
         self._groups_of_step = max(groups) + 1
-
-    def truncate_after(self, step: int) -> None:
-        """Drop all rollouts of later steps, and a torn last line: the record as it stood when `step` was done.
-
-        One truncation, so a kill leaves the file either as it was or as it should be.
-        """
-        self._step, self._groups_of_step = -1, 0
-        with open(self.path, "rb") as file:
-            read_header(self.path, file)
-            keep = file.tell()
-            for rollout in read_lines(self.path, file, tolerate_torn_end=True):
-                if rollout["step"] > step:
-                    break
-                if rollout["step"] != self._step:
-                    self._step, self._groups_of_step = rollout["step"], 0
-                self._groups_of_step = max(self._groups_of_step, rollout["group"] + 1)
-                keep = file.tell()
-        self.file.truncate(keep)
 
     def close(self) -> None:
         self.file.close()

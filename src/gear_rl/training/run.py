@@ -126,21 +126,21 @@ def _run(config: TrainConfig, folder: RunFolder, task: Task, model_path: str, sa
     _refuse_unread_system_prompt(test_rows[0], options.system_prompt, task, tokenizer)
     writer = None
     if writes:
-        write_json(folder.versions, versions() | {"processes": str(ranks.size)})
-        folder.cut_metrics_after(step)
-        if "before" not in done:
-            say.line(f"evaluating on {len(test_rows)} unseen problems …")
-            untrained = Sampler(options.precision)(model)
-            done["before"] = evaluate_model(untrained, tokenizer, task, test_rows, say=say.line)
-            write_json(folder.evaluation, done)
         header = {
             "task": config.task,
             "model": config.model or "embedded",
             "method": config.credit,
             "options": config.credit_options,
         }
-        writer = RecordWriter(folder.rollouts, header)
-        writer.truncate_after(step - 1)  # rollouts of step s were sampled before step s was taken
+        # The last check of what is there, so before all else that writes. Rollouts of step s were sampled before it was taken.
+        writer = RecordWriter(folder.rollouts, header, after=step - 1)
+        folder.cut_after(step)
+        write_json(folder.versions, versions() | {"processes": str(ranks.size)})
+        if "before" not in done:
+            say.line(f"evaluating on {len(test_rows)} unseen problems …")
+            untrained = Sampler(options.precision)(model)
+            done["before"] = evaluate_model(untrained, tokenizer, task, test_rows, say=say.line)
+            write_json(folder.evaluation, done)
     ranks.wait()
     build: Any = find_engine(options.engine)
     trainer = build(config, folder, task, model, tokenizer, writer, say, *([ranks] if ranks.size > 1 else []))

@@ -98,12 +98,8 @@ class RunFolder:
         return checkpoint
 
     def last_complete_checkpoint(self) -> Path | None:
-        """The newest checkpoint whose files are all there and unchanged; damaged newer ones are removed."""
-        for folder in self.newest_first():
-            if is_complete(folder):
-                return folder
-            shutil.rmtree(folder)
-        return None
+        """The newest checkpoint whose files are all there and unchanged."""
+        return next((folder for folder in self.newest_first() if is_complete(folder)), None)
 
     def newest_first(self) -> list[Path]:
         found = [folder for folder in self.checkpoints.glob("checkpoint-*") if folder.name.split("-", 1)[1].isdecimal()]
@@ -140,8 +136,12 @@ class RunFolder:
         self.log = self.log or LineFile(self.metrics)
         self.log.append(json.dumps({"step": step, **logs}).encode() + b"\n")
 
-    def cut_metrics_after(self, step: int) -> None:
-        """Drop what an interrupted run logged after the checkpoint it resumes from."""
+    def cut_after(self, step: int) -> None:
+        """Drop what an interrupted run left after the checkpoint it resumes from: metrics, and checkpoints that are not
+        whole. Called when everything has been checked: an error leaves all files, and a damaged one may be the only copy."""
+        for folder in self.newest_first():
+            if step_of(folder) > step:
+                shutil.rmtree(folder)
         if not self.metrics.exists():
             return
         kept = []

@@ -155,8 +155,8 @@ class CreditTrainer(PPOTrainerSync):
             "method": self.method.name,
             "options": self.settings.options,
         }
-        self._writer = RecordWriter(path, header)
-        self._writer.truncate_after(self.global_steps - 1)  # rollouts of step s were sampled before step s was taken
+        # Rollouts of step s were sampled before step s was taken.
+        self._writer = RecordWriter(path, header, after=self.global_steps - 1)
 
     def _folder(self) -> Path:
         return Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
