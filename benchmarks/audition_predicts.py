@@ -2,6 +2,7 @@
 
     python benchmarks/audition_predicts.py audition --folder auditions                 ten minutes of one core
     python benchmarks/audition_predicts.py compare --folder auditions --out predicts.json --svg predicts.svg
+    python benchmarks/audition_predicts.py language_model      what `gear audition` said of it, beside its trainings
 
 `audition` measures the turns of each world's embedded model once, and credits them with every method that was trained there
 (`audition_settings.py`), with the hints it was trained with. With `--words MODEL` it does so for the language model that the
@@ -12,14 +13,16 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import torch
 from audition_picture import picture
-from audition_ranks import budgets, compare
-from audition_settings import WORDS, Arm, Setting, trained, words
+from audition_ranks import budgets, compare, spearman
+from audition_settings import RESULTS, WORDS, Arm, Setting, trained, words
 from words_runs import ARMS
 
 from gear_rl.assignment.trust import trust_of
@@ -92,19 +95,37 @@ def audition_world(world: int | str, settings: list[Setting], folder: Path, mode
             if arm.name not in of_hint:
                 of_hint[arm.name] = credit_of(hinted, turns, arm.method, dict(arm.options))
         print(f"  {setting.name}: {len(setting.success)} methods", flush=True)
-    seen = {"world": world, "rollouts": len(groups.rows), "continuations": work.continuations, "tokens": work.tokens}
-    write_json(folder / f"world_{world}.json", {**seen, "turns": points, "trust": trust, "credit": found})
+        seen = {"world": world, "rollouts": len(groups.rows), "continuations": work.continuations, "tokens": work.tokens}
+        write_json(folder / f"world_{world}.json", {**seen, "turns": points, "trust": trust, "credit": found})
+
+
+def language_model() -> None:
+    """Of what `gear audition --json` said of the warm-started model, and the trainings that began with two other warm starts of
+    the same kind (right hints): the rank correlation in each."""
+    said = json.loads((RESULTS / "audition_words_smollm2.json").read_text())
+    agreement = {row["method"]: row["agreement"] for row in said["methods"]}
+    for name in ("words_smollm2_h200", "words_smollm2_second_h200"):
+        success: dict[str, list[float]] = defaultdict(list)
+        for run in json.loads((RESULTS / f"{name}.json").read_text())["runs"]:
+            if run["hint"] == "calls" and run["learning_rate"] == 3e-5:
+                success[run["arm"]].append(run["after"]["sampled"]["success"])
+        both = sorted(success.keys() & agreement.keys(), key=lambda one: -agreement[one])
+        rho, low, high = spearman([agreement[one] for one in both], [mean(success[one]) for one in both])
+        rows = ", ".join(f"{one} {agreement[one]:.2f} {100 * mean(success[one]):.0f} %" for one in both)
+        print(f"{name}: {rho:.2f} ({low:.2f} to {high:.2f}) over {len(both)} methods: {rows}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("part", choices=("audition", "compare"))
-    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("part", choices=("audition", "compare", "language_model"))
+    parser.add_argument("--folder", type=Path, default=Path("auditions"))
     parser.add_argument("--words", metavar="MODEL", help="audition only this model, on the workshop in words")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--svg", type=Path)
     args = parser.parse_args()
     torch.set_num_threads(1)
+    if args.part == "language_model":
+        return language_model()
     if args.part == "audition":
         args.folder.mkdir(parents=True, exist_ok=True)
         if args.words:
