@@ -70,6 +70,8 @@ def test_the_command_answers_every_question(tmp_path, capsys):
     assert found["left_out"].keys() == {"opsd", "turn_ppo"} and "loss" in found["left_out"]["opsd"]
     assert found["hint"]["reward"] > found["outcome"]["reward"] + 0.2 and -1 < found["hint"]["trust"] < 1
     assert found["rollouts"] == 48 and found["continuations"] > 100 and found["advice"]
+    known = found["wrong_turns"]
+    assert known["wrong"] + known["right"] == 6 * 7 and 0 <= known["interval"][0] <= known["auc"] <= 1
     said = text(found)
     assert all(len(line) <= WIDTH for line in said.splitlines()), max(said.splitlines(), key=len)
     assert "Is the hint any good?" in said and "oracle" in said and "of form other instead" in said

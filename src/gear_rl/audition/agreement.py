@@ -67,3 +67,16 @@ def correlations(table: Floats, true: Floats) -> Floats:
     x, y = table - table.mean(1, keepdims=True), true - true.mean()
     size, spread = np.sqrt((x**2).mean(1)), np.sqrt((x**2).sum(1) * (y**2).sum())
     return np.where((size > LEAST_SPREAD) & (spread > 0), (x @ y) / np.maximum(spread, 1e-300), 0.0)
+
+def auc(scores: Floats, labels: NDArray[np.bool_], seed: int) -> tuple[float, tuple[float, float]] | None:
+    """Chance that a labelled one has the higher score, both (n,), with a bootstrap interval; None without both kinds."""
+    high, low = scores[labels], scores[~labels]
+    if not len(high) or not len(low):
+        return None
+    better = (high[:, None] > low) + 0.5 * (high[:, None] == low)  # (labelled, others)
+    rng, drawn = np.random.default_rng(seed), []
+    for _ in range(RESAMPLES):
+        rows, columns = rng.integers(0, len(high), len(high)), rng.integers(0, len(low), len(low))
+        drawn.append(better[rows][:, columns].mean())
+    ends = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(better.mean()), (float(ends[0]), float(ends[1]))

@@ -13,11 +13,16 @@ All of it is ours.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import mean
+from typing import Any
 
+import numpy as np
 from torch import Tensor
 
+from gear_rl.audition.agreement import auc
 from gear_rl.audition.groups import Groups
+from gear_rl.audition.values import TurnValue
 from gear_rl.errors import GearError
 from gear_rl.methods import Method, method
 
@@ -49,6 +54,20 @@ def finds_mistakes(groups: Groups, advantages: Tensor) -> float | None:
         ahead, tied = (sum(one < first + edge for one in others) for edge in (-slack, slack))
         found.append(0.0 if ahead else 1 / (1 + tied))
     return mean(found) if found else None
+
+
+def wrong_turns(groups: Groups, turns: Sequence[TurnValue]) -> dict[str, Any] | None:
+    """Does measuring tell turns (or tokens) with a wrong decision from the others? The AUC of the measured advantage, where the
+    task knows. None: it does not, or all are of one kind."""
+    spans = [groups.spans(turn.rollout)[turn.turn] for turn in turns]
+    decisions = [groups.verdicts[turn.rollout].decisions[a:b] for turn, (a, b) in zip(turns, spans, strict=True)]
+    made = [i for i, some in enumerate(decisions) if any(some)]
+    wrong = np.array([WRONG in decisions[i] for i in made], dtype=bool)
+    found = auc(np.array([-turns[i].advantage for i in made]), wrong, groups.seed)
+    if found is None:
+        return None
+    value, interval = found
+    return {"wrong": int(wrong.sum()), "right": int((~wrong).sum()), "auc": value, "interval": interval}
 
 
 def style(groups: Groups, chosen: Method, advantages: Tensor) -> float | None:

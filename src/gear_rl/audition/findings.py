@@ -10,7 +10,7 @@ from typing import Any
 from gear_rl.assignment.trust import TrustMemory, trust_of
 from gear_rl.audition.advice import advice
 from gear_rl.audition.agreement import agreements
-from gear_rl.audition.contents import effective_tokens, finds_mistakes, style
+from gear_rl.audition.contents import effective_tokens, finds_mistakes, style, wrong_turns
 from gear_rl.audition.groups import Groups
 from gear_rl.audition.hint_forms import form_of
 from gear_rl.audition.luck import lucky_wins
@@ -77,6 +77,7 @@ def audition(
         "seconds": {"playing": groups.seconds, "measuring": measuring},
         "points": groups.points,
         "outcome": _outcome(groups, mixed, turns),
+        "wrong_turns": wrong_turns(groups, turns),
         "lucky_wins": lucky_wins(groups, turns),
         "hint": _hint(groups, form_of(groups.task)) if groups.has_hints else None,
         "other_hints": [_hint(groups.told(*told), form) for form, told in (forms or {}).items()],

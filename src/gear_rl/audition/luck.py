@@ -15,12 +15,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gear_rl.audition.agreement import RESAMPLES, Floats
+from gear_rl.audition.agreement import auc
 from gear_rl.audition.groups import Groups
 from gear_rl.audition.values import TurnValue, Value
-from gear_rl.evaluation.intervals import LEVEL
 
 COLLAPSE = 0.25
 """Of the reward's range."""
@@ -52,11 +50,11 @@ def lucky_wins(groups: Groups, turns: Sequence[TurnValue]) -> dict[str, Any]:
     if groups.task.judge_knows_decisions:
         truly = [not groups.verdicts[i].success for i in won]
         both = sum(a and b for a, b in zip(flagged, truly, strict=True))
-        auc = _auc(np.array([fall for fall, _ in falls]), np.array(truly, dtype=bool), groups.seed)
+        found_auc = auc(np.array([fall for fall, _ in falls]), np.array(truly, dtype=bool), groups.seed)
         found["labels"] = {
             "lucky": sum(truly),
-            "auc": auc and auc[0],
-            "auc_interval": auc and auc[1],
+            "auc": found_auc and found_auc[0],
+            "auc_interval": found_auc and found_auc[1],
             "precision": both / sum(flagged) if any(flagged) else None,
             "recall": both / sum(truly) if any(truly) else None,
             "true_share": 1 - sum(truly) / max(1, len(won)),
@@ -68,17 +66,3 @@ def lucky_wins(groups: Groups, turns: Sequence[TurnValue]) -> dict[str, Any]:
 def _true_share(weights: Sequence[float], lucky: Sequence[bool]) -> float:
     """Of all weight, what true wins have: `NAME+without_lucky_wins` weighs wins so."""
     return sum(w for w, given in zip(weights, lucky, strict=True) if not given) / max(sum(weights), 1e-12)
-
-
-def _auc(scores: Floats, labels: NDArray[np.bool_], seed: int) -> tuple[float, tuple[float, float]] | None:
-    """Chance that a labelled one has the higher score, both (n,), with a bootstrap interval; None without both kinds."""
-    high, low = scores[labels], scores[~labels]
-    if not len(high) or not len(low):
-        return None
-    better = (high[:, None] > low) + 0.5 * (high[:, None] == low)  # (labelled, others)
-    rng, drawn = np.random.default_rng(seed), []
-    for _ in range(RESAMPLES):
-        rows, columns = rng.integers(0, len(high), len(high)), rng.integers(0, len(low), len(low))
-        drawn.append(better[rows][:, columns].mean())
-    ends = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return float(better.mean()), (float(ends[0]), float(ends[1]))

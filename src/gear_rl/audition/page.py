@@ -80,9 +80,18 @@ def _gains(found: dict[str, Any], outcome: dict[str, Any]) -> str:
             f"{lucky['lucky']} of {lucky['won']}",
             f"wins whose measured value had collapsed on the way{known}",
         ),
+        *_known(found),
         ("a rollout has", f"{outcome['turns']:.1f} turns", f"{outcome['action_tokens']:.0f} tokens of the policy's"),
     ]
     return _figures(figures)
+
+
+def _known(found: dict[str, Any]) -> list[tuple[str, str, str]]:
+    if (known := found["wrong_turns"]) is None:
+        return []
+    both = f"{known['wrong']} wrong ones, which the task knows, told from {known['right']} right ones"
+    said = f"{_between(known['interval'], 2)}: {both}"
+    return [(f"AUC of measured {found['points']}", f"{known['auc']:.2f}", said)]
 
 
 def _hints(found: dict[str, Any]) -> str:

@@ -26,6 +26,7 @@ def text(found: dict[str, Any]) -> str:
         f"  {outcome['turns']:.1f} turns and {outcome['action_tokens']:.0f} tokens of the policy's in a rollout",
         f"  {moved}",
         f"  the top tenth made {_percent(outcome['top_tenth'])} of all that was moved",
+        *_known(found),
         f"  {lucky['lucky']} of {lucky['won']} measured wins were lucky: their value had collapsed on the way",
         "",
         "Is the hint any good?",
@@ -46,6 +47,15 @@ def text(found: dict[str, Any]) -> str:
     for said in found["advice"]:
         lines += textwrap.wrap(said, WIDTH, initial_indent="  - ", subsequent_indent="    ")
     return "\n".join(lines)
+
+
+def _known(found: dict[str, Any]) -> list[str]:
+    """What measuring says of turns that the task knows to be wrong."""
+    if (known := found["wrong_turns"]) is None:
+        return []
+    low, high = known["interval"]
+    told = f"{known['wrong']} wrong {found['points']} are told from {known['right']} right ones"
+    return [f"  {told} with an AUC of {known['auc']:.2f} ({low:.2f} to {high:.2f})"]
 
 
 def _about(hint: dict[str, Any]) -> list[str]:
