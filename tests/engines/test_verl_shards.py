@@ -73,7 +73,7 @@ def test_sharded_weights_are_exchanged_for_the_teachers_and_come_back(reshard):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    context = mp.get_context("spawn")
+    context = mp.get_context("fork")  # all is imported here
     results = context.Queue()
     processes = [context.Process(target=work, args=(rank, port, reshard, results)) for rank in range(2)]
     for process in processes:
