@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import tomllib
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from forked import ForkedScript
 
 from gear_rl import __version__
 from gear_rl.assignment.signals import SIGNALS
