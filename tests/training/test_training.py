@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 from bad_input import mistakes
-from forked import Forked, killed_at_rename
+from forked import Forked
 from out_of_memory import limit_batch
 from safetensors.torch import load_file
 
@@ -76,6 +76,19 @@ def test_a_run_leaves_everything_behind(uninterrupted):
     assert load_file(run / "model" / "model.safetensors")
 
 
+def killed_in_a_checkpoint() -> None:
+    """A fault: SIGKILL when the optimizer's state is half written."""
+    save = torch.save
+
+    def half(state, target, *more, **given):
+        save(state, target, *more, **given)
+        if Path(str(target)).name == "optimizer.pt":
+            os.truncate(target, os.path.getsize(target) // 2)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    torch.save = half
+
+
 @pytest.mark.slow
 def test_killed_at_random_points_and_resumed_exactly(uninterrupted, tmp_path):
     """SIGKILL at a random step, and in the middle of writing a checkpoint. (`make chaos` kills at every file event.)"""
@@ -89,7 +102,7 @@ def test_killed_at_random_points_and_resumed_exactly(uninterrupted, tmp_path):
     killed.kill()
     ended = killed.wait()
     assert ended.returncode == -signal.SIGKILL, ended.stderr
-    torn = Forked(["train", "--resume", str(run)], killed_at_rename("complete.json")).wait()
+    torn = Forked(["train", "--resume", str(run)], killed_in_a_checkpoint).wait()
     assert torn.returncode == -signal.SIGKILL, torn.stderr
     assert any(not (checkpoint / "complete.json").exists() for checkpoint in run.glob("checkpoints/checkpoint-*"))
     finished = gear("train", "--resume", str(run))
