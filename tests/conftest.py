@@ -14,8 +14,8 @@ import torch
 torch.set_num_threads(1)
 
 LONG = (
-    "test_training", "test_run_folder", "test_processes", "test_compare", "test_evidence", "test_warm_start", "test_step_cost",
-    "test_endpoint", "test_harnesses", "test_plugin", "test_verl_shards", "test_blocks", "test_examples",
+    "test_processes", "test_compare", "test_training", "test_run_folder", "test_report_large", "test_warm_start",
+    "test_harnesses", "test_evidence", "test_fused", "test_package", "test_blocks", "test_report_watch", "test_verl_shards",
 )  # fmt: skip
 """Files that take longest. They begin first, so that two processes (`make test`) end at about the same time."""
 

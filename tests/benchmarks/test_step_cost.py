@@ -1,20 +1,16 @@
 """The benchmark of step costs runs, at toy size on a CPU: its numbers mean nothing here, its parts must add up."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from forked import ForkedScript
 
-ROOT = Path(__file__).parents[2]
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "step_cost.py"
 
 
 def run(out, *words):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "TRL_EXPERIMENTAL_SILENCE": "1", "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, "benchmarks/step_cost.py", "--size", "tiny", "--device", "cpu", "--out", out, *words]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240)
+    done = ForkedScript([SCRIPT, "--size", "tiny", "--device", "cpu", "--out", out, *words]).wait(240)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(out.read_text()), done.stdout
 

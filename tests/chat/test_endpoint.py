@@ -118,8 +118,8 @@ def test_an_endless_answer_is_cut_and_the_message_says_the_limit(server):
 
 
 def test_hostile_answers_to_many_threads_take_bounded_memory(server):
-    """JSON of empty objects takes 24 times its size once it is parsed."""
-    hostile = '{"choices": [' + "{}," * (LARGEST_ANSWER // 3 - 100) + "{}]}"
+    """JSON of empty objects takes 24 times its size once it is parsed. Measured at an eighth of the largest answer."""
+    hostile = '{"choices": [' + "{}," * (LARGEST_ANSWER // 3 // 8) + "{}]}"
     server.trouble = [(200, hostile, {})] * 2
     endpoint, errors = quick(server, retries=0, timeout=120), []
 
@@ -140,7 +140,7 @@ def test_hostile_answers_to_many_threads_take_bounded_memory(server):
     finally:
         tracemalloc.stop()
     assert len(errors) == 2 and all("answered with no message" in error for error in errors)
-    assert peak < 300e6, peak
+    assert 100e6 < 8 * peak < 300e6, peak
 
 
 def test_stop_ends_a_request_under_way(server):

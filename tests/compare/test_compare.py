@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from forked import Forked, fork_workers
 
 from gear_rl.compare.jobs import Setting
 from gear_rl.compare.page import html
@@ -26,18 +27,9 @@ from gear_rl.methods import METHODS, method
 
 GEAR = [sys.executable, "-m", "gear_rl.cli.main", "compare"]
 SMALL = ["--credit", "grpo,oracle", "--seeds", "2", "--learning-rates", "6e-4"]
-SMALL += ["--set", "task.steps=4"]
-SMALL += [
-    "--set",
-    "train.steps=4",
-    "--set",
-    "train.prompts=2",
-    "--set",
-    "train.generations=4",
-    "--set",
-    "train.eval_rows=10",
-]
-SMALL += ["--set", "train.checkpoint_every=2", "--workers", "2"]
+for setting in ("task.steps=4", "train.steps=3", "train.prompts=2", "train.generations=4", "train.eval_rows=4"):
+    SMALL += ["--set", setting]
+SMALL += ["--set", "train.checkpoint_every=1", "--workers", "2"]
 
 
 def without_clock(folder: Path) -> dict:
@@ -50,7 +42,7 @@ def without_clock(folder: Path) -> dict:
 @pytest.mark.slow
 def test_killed_halfway_and_resumed_to_the_same_table(tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    done = subprocess.run([*GEAR, *SMALL, "--out", str(whole)], capture_output=True, text=True, timeout=200)
+    done = Forked(["compare", *SMALL, "--out", str(whole)], fork_workers).wait()
     assert done.returncode == 0, done.stderr
     assert "grpo" in done.stdout and "headroom" in done.stdout and "cannot go below p = 0.500" in done.stdout
     process = subprocess.Popen(
@@ -69,7 +61,7 @@ def test_killed_halfway_and_resumed_to_the_same_table(tmp_path):
             os.killpg(process.pid, 0)
             time.sleep(0.1)
     assert not (killed / "summary.json").exists()
-    done = subprocess.run([*GEAR, "--resume", str(killed)], capture_output=True, text=True, timeout=200)
+    done = Forked(["compare", "--resume", str(killed)], fork_workers).wait()
     assert done.returncode == 0, done.stderr
     assert without_clock(killed) == without_clock(whole)
     assert (killed / "summary.md").read_text() == (whole / "summary.md").read_text()

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from forked import ForkedScript, fork_workers
 
 from gear_rl.compare.jobs import Job, Setting
 from gear_rl.training.run_folder import RunFolder
@@ -98,10 +97,10 @@ def test_the_sensitivity_plot_has_a_panel_per_option(evidence):
 
 @pytest.mark.slow
 def test_a_small_part_of_a_table_runs_and_stops_in_time(tmp_path):
-    command = [sys.executable, BENCHMARKS / "evidence.py", "controls", "--smoke", "--workers", "2", "--out", tmp_path]
+    command = [BENCHMARKS / "evidence.py", "controls", "--smoke", "--workers", "2", "--out", tmp_path]
 
     def run(*more: str) -> str:
-        done = subprocess.run([*command, *more], capture_output=True, text=True, timeout=250)
+        done = ForkedScript([*command, *more], fork_workers).wait(250)
         assert done.returncode == 0, done.stderr[-2000:]
         return done.stdout
 

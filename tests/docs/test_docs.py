@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import tomllib
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from forked import ForkedScript
 
 from gear_rl import __version__
 from gear_rl.assignment.signals import SIGNALS
@@ -39,7 +38,7 @@ def test_every_method_has_a_page_with_its_options_and_defaults(name):
 @pytest.mark.parametrize("script", [f"make_{name}.py" for name in ("tree", "settings", "results", "scaling", "reliability")])
 def test_generated_parts_are_fresh(script):
     """The file tree is that of the sources, the settings are those of the code, the results those of the comparison."""
-    done = subprocess.run([sys.executable, ROOT / "docs" / script, "--check"], capture_output=True, text=True)
+    done = ForkedScript([ROOT / "docs" / script, "--check"]).wait()
     assert done.returncode == 0, done.stderr
 
 

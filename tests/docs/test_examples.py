@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import difflib
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from forked import ForkedScript
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.mark.parametrize("name", ["grpo.py", "gear.py"])
 def test_example_trains(tmp_path, name):
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}
-    done = subprocess.run(
-        [sys.executable, EXAMPLES / name], cwd=tmp_path, capture_output=True, text=True, timeout=200, env=environment
-    )
+    done = ForkedScript([EXAMPLES / name], lambda: os.chdir(tmp_path)).wait()
     assert done.returncode == 0, done.stderr[-3000:]
     assert ("credit/mean_abs_advantage" in done.stdout) == (name == "gear.py")
 

@@ -12,7 +12,7 @@ import signal
 import time
 
 import pytest
-from process_cases import HERE, difference, launch, run_cases
+from process_cases import HERE, difference, launch, run_parts
 from safetensors.torch import load_file
 
 from gear_rl.engines.ranks import Alone, check_agreement, weighted_means
@@ -49,9 +49,8 @@ pytestmark = pytest.mark.timeout(400)
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     out = tmp_path_factory.mktemp("runs")
-    for strategy, cases in [("one", [case for some in CASES.values() for case in some]), *CASES.items()]:
-        result = run_cases(out / strategy, strategy, cases)
-        assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-4000:]
+    result = run_parts(out, {"one": [case for some in CASES.values() for case in some], **CASES})
+    assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-4000:]
     return out
 
 

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import os
+import socket
+from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from transformers import AutoModelForCausalLM
 
 from gear_rl.engines.verl.shard_teacher import ShardTeacher
 from gear_rl.tasks.workshop import Workshop
 
 
-def work(rank: int, port: int, reshard: bool, results) -> None:
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-    from transformers import AutoModelForCausalLM
+@pytest.fixture(scope="module")
+def model():
+    return AutoModelForCausalLM.from_pretrained(Workshop().default_model(), dtype=torch.float32).eval()
 
+
+def work(rank: int, port: int, reshard: bool, model: Any, results: Any) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=2)
-    model = AutoModelForCausalLM.from_pretrained(Workshop().default_model(), dtype=torch.float32).eval()
     mesh = init_device_mesh("cpu", (2,))
     for layer in model.model.layers:
         fully_shard(layer, mesh=mesh, reshard_after_forward=reshard)  # both settings that verl has
@@ -67,15 +72,13 @@ def work(rank: int, port: int, reshard: bool, results) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("reshard", [True, False])
-def test_sharded_weights_are_exchanged_for_the_teachers_and_come_back(reshard):
-    import socket
-
+def test_sharded_weights_are_exchanged_for_the_teachers_and_come_back(model, reshard):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    context = mp.get_context("spawn")
+    context = mp.get_context("fork")  # what is imported and loaded here they have
     results = context.Queue()
-    processes = [context.Process(target=work, args=(rank, port, reshard, results)) for rank in range(2)]
+    processes = [context.Process(target=work, args=(rank, port, reshard, model, results)) for rank in range(2)]
     for process in processes:
         process.start()
     for process in processes:

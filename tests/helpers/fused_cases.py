@@ -43,9 +43,9 @@ def assert_equals_naive(student, teacher, head, ids, other=None, atol=5e-5, rtol
     suppress_health_check=[HealthCheck.too_slow],
 )
 @given(
-    n=st.integers(1, 40),
+    n=st.integers(1, 34),  # up to three blocks of rows, seven tiles of columns and three splits in the interpreter
     width=st.integers(1, 70),
-    vocab=st.integers(1, 300),
+    vocab=st.integers(1, 200),
     dtype=st.sampled_from(DTYPES),
     shared=st.booleans(),
     temperature=st.floats(0.5, 2.0),
@@ -65,7 +65,7 @@ def test_all_forms_of_the_kernel(form, shared, monkeypatch):
         pytest.skip("needs a Hopper GPU: there is no interpreter for Gluon")
     if form != "hopper":
         monkeypatch.setattr(fused, "_gluon", lambda: False)
-    width, n, vocab = 37 if form == "pointers" else 64, 35, 450
+    width, n, vocab = 37 if form == "pointers" else 64, 35, 250
     if form == "hopper":  # more items than multiprocessors, a ragged end of everything, and padded rows
         width, n, vocab = 200, 2501, 15_003
     student, teacher, weight, ids = draw(n, width, vocab)
@@ -117,8 +117,8 @@ def test_a_maximum_that_grows_with_every_tile():
 
 
 def test_the_same_bits_on_every_run_and_in_any_batch():
-    student, teacher, weight, ids = draw(40, 64, 260)
-    other = draw(1, 64, 260, seed=2)[2]
+    student, teacher, weight, ids = draw(40, 48, 130)
+    other = draw(1, 48, 130, seed=2)[2]
     for teacher_head in (None, other):
         whole = token_divergence(student, teacher, weight, ids, teacher_head, backend="fused").items()
         again = token_divergence(student, teacher, weight, ids, teacher_head, backend="fused").items()

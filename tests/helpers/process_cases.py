@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,15 @@ def launch(
 def run_cases(out: Path, strategy: str, cases: list[Case], timeout: float = 240) -> subprocess.CompletedProcess[str]:
     processes = 1 if strategy == "one" else 2
     return launch([str(HERE / "process_run.py"), str(out), strategy, json.dumps(cases)], strategy, processes, timeout)
+
+
+def run_parts(out: Path, parts: dict[str, list[Case]]) -> subprocess.CompletedProcess[str]:
+    """Cases by strategy, after one start of two processes; those of "one" in the first alone."""
+    with ExitStack() as held:  # all at once, so that they differ
+        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in parts]
+        ports = [one.getsockname()[1] for one in sockets]
+    plan = [[strategy, port, cases] for (strategy, cases), port in zip(parts.items(), ports, strict=True)]
+    return launch([str(HERE / "process_run.py"), str(out), json.dumps(plan)], timeout=390)
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,17 @@
 """Trains the embedded model for a few steps, in any number of processes: `torchrun process_run.py OUT STRATEGY CASES`.
 
 CASES is JSON: a list of {"name", "credit", and any of the options of `train`}. Each leaves OUT/NAME.pt with the weights
-(and the teacher's), and OUT/NAME.json with metrics and records.
+(and the teacher's), and OUT/NAME.json with metrics and records. `torchrun process_run.py OUT PARTS` does so for several
+strategies, in OUT/STRATEGY, after one start: PARTS is a list of [strategy, free port, cases].
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
+import multiprocessing
 import os
+import signal
 import sys
 import time
 import traceback
@@ -36,7 +40,9 @@ from gear_rl.signals.from_verdicts import VerdictKnowledge
 from gear_rl.tasks import make_task
 from gear_rl.training.rollouts import TaskSampler
 
-WORLD, RANK = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
+
+def rank() -> int:
+    return int(os.environ.get("RANK", 0))
 
 
 def train(
@@ -97,7 +103,7 @@ def train(
     config = GRPOConfig(
         output_dir=str(out / f"{name}-checkpoints"),
         max_steps=steps,
-        per_device_train_batch_size=rollouts // WORLD // accumulate,
+        per_device_train_batch_size=rollouts // int(os.environ.get("WORLD_SIZE", 1)) // accumulate,
         gradient_accumulation_steps=accumulate,
         **{"num_generations": 4, "learning_rate": 1e-3, **arguments},
         lr_scheduler_type="constant",
@@ -136,20 +142,19 @@ def train(
     trainer.remove_callback(PrinterCallback)
     scorer = trainer.credit_step.reader.scorer
     if budgets:
-        scorer.token_budget = budgets[RANK % len(budgets)]
+        scorer.token_budget = budgets[rank() % len(budgets)]
     trainer.train()
     layout = trainer.weights.layout
     state = {n: layout.gathered(n, layout.shard(n)).detach().cpu().clone() for n in layout.parameters}
     kept = {f"teacher.{n}": t.detach().cpu().clone() for n, t in trainer.teacher.state().items()}
-    if RANK == 0:
+    if rank() == 0:
         torch.save(state | kept, out / f"{name}.pt")
         saved = {"log": trainer.state.log_history, "records": records, "layout": layout.name,
                 "shared": scorer._proven and scorer.against_sharing is None}  # fmt: skip
         (out / f"{name}.json").write_text(json.dumps(saved))
 
 
-def main() -> None:
-    out, strategy, cases = Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
+def train_all(out: Path, strategy: str, cases: list[dict[str, Any]]) -> None:
     out.mkdir(parents=True, exist_ok=True)
     for case in cases:
         began = time.time()
@@ -159,8 +164,39 @@ def main() -> None:
             traceback.print_exc()
             print(f"FAILED {case['name']}: {error!r}"[:300], flush=True)
             sys.exit(3)
-        if RANK == 0:
+        if rank() == 0:
             print(f"done {case['name']} {time.time() - began:.1f} s", flush=True)
+
+
+def train_part(out: Path, strategy: str, port: int, cases: list[dict[str, Any]]) -> None:
+    """In a forked child of each process: nothing of another strategy is left there, and all is imported already."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: torchrun ends the parent alone
+    os.environ |= cpu_shards.STRATEGIES[strategy]
+    os.environ |= {"MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "False"}
+    if strategy == "one":
+        for name in [name for name in os.environ if name.startswith("TORCHELASTIC") or name in TORCHRUN]:
+            del os.environ[name]
+    cpu_shards.unlock()
+    train_all(out / strategy, strategy, cases)
+
+
+TORCHRUN = {"RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE",
+            "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}  # fmt: skip
+
+
+def main() -> None:
+    out, *more = sys.argv[1:]
+    if len(more) == 2:
+        train_all(Path(out), more[0], json.loads(more[1]))
+        return
+    for part in json.loads(more[0]):
+        if part[0] == "one" and rank():
+            continue
+        child = multiprocessing.get_context("fork").Process(target=train_part, args=(Path(out), *part))
+        child.start()
+        child.join()
+        if child.exitcode:
+            sys.exit(3)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from report_samples import gear
 
 from gear_rl.records.record import RecordedRollout, read_record
 
-SHORT = ["train.steps=17", "train.prompts=3", "train.generations=6", "train.record_every=5", "train.eval_rows=60"]
+SHORT = ["train.steps=17", "train.prompts=3", "train.generations=6", "train.record_every=5", "train.eval_rows=20"]
 
 
 @pytest.fixture(scope="session")

@@ -201,7 +201,7 @@ def test_a_run_is_told_as_json_without_its_tokens(run, capsys):
 
     assert main(["report", str(run), "--format", "json", "-o", "-"]) == 0
     shown = json.loads(capsys.readouterr().out)
-    assert shown["schema"] == "gear_rl.report" and shown["runs"][0]["evaluation"]["after"]["greedy"]["n"] == 60
+    assert shown["schema"] == "gear_rl.report" and shown["runs"][0]["evaluation"]["after"]["greedy"]["n"] == 20
     lines = read_record(run / "rollouts.jsonl").rollouts
     facts = [perrun[0] for group in shown["groups"] for perrun in group["rollouts"]]
     assert [f["reward"] for f in facts] == [line.reward for line in lines]

@@ -6,12 +6,11 @@ import http.client
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 
 import pytest
+from forked import Forked
 from report_samples import write_agents
 
 from gear_rl.cli.main import main
@@ -21,17 +20,12 @@ from gear_rl.report.notes import LONGEST_NOTE, MOST_NOTES, SCHEMA, Notes, checke
 from gear_rl.report.sources import NothingRecorded
 from gear_rl.report.watch import LONGEST_REQUEST, Server
 
-GEAR = [sys.executable, "-m", "gear_rl.cli.main"]
 STEPS = ["train.steps=5000", "train.prompts=2", "train.generations=2", "train.record_every=1", "train.eval_rows=2"]
 
 
 def test_a_training_is_followed_until_one_ctrl_c(browse, tmp_path, capsys):
     run = tmp_path / "run"
-    training = subprocess.Popen(
-        [*GEAR, "train", "--out", run, "--credit", "grpo", *[word for s in STEPS for word in ("--set", s)]],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    training = Forked(["train", "--out", run, "--credit", "grpo", *[word for s in STEPS for word in ("--set", s)]])
     seen: list[object] = []
 
     def read() -> None:
@@ -44,7 +38,7 @@ def test_a_training_is_followed_until_one_ctrl_c(browse, tmp_path, capsys):
     reader = threading.Thread(target=read)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # where the tests run in the background, it is ignored
     try:
-        while not (run / "config.json").exists() and training.poll() is None:
+        while not (run / "config.json").exists() and training.running():
             time.sleep(0.05)
         reader.start()
         assert main(["report", str(run), "--watch"]) == 0
@@ -69,7 +63,7 @@ def look(browse, run, training, capsys) -> None:
     first, rollouts = version_of(shown)
     shown.wait(lambda: version_of(shown)[0] > first + 1, seconds=60)  # it has loaded itself, twice
     shown.wait(lambda: version_of(shown)[1] > rollouts)
-    assert training.poll() is None
+    assert training.running()
 
     # While a token is looked at, the page stays as it is, and says that there is more.
     shown.wait(lambda: wrote_note(shown), seconds=60)

@@ -81,9 +81,9 @@ def _on_two_ranks(rank: int, store: str, results) -> None:
 
 
 def test_two_processes_give_the_numbers_of_one(tmp_path):
-    with mp.get_context("spawn").Manager() as manager:
+    with mp.get_context("fork").Manager() as manager:
         results = manager.dict()
-        mp.spawn(_on_two_ranks, args=(str(tmp_path / "store"), results), nprocs=2)
+        mp.start_processes(_on_two_ranks, args=(str(tmp_path / "store"), results), nprocs=2, start_method="fork")
         (first, errors_first), (second, errors_second) = results[0], results[1]
     assert first == second  # the same bits on both ranks
     student, teacher, weight, ids = draw(33, 16, 101)

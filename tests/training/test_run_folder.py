@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shlex
 import shutil
 import signal
@@ -12,12 +13,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from forked import Forked, killed_at_rename
 
 from gear_rl.cli.main import main
 from gear_rl.errors import GearError
 from gear_rl.training.run_folder import RunFolder
 
-KILLED = [sys.executable, str(Path(__file__).parents[1] / "helpers" / "gear_killed.py")]
 SMALL = [
     word
     for setting in (
@@ -189,18 +190,14 @@ def test_a_log_that_vanishes_while_training_is_an_error_and_the_rest_is_saved(tm
 
 
 # ---------------------------------------------------------------------------------------------------- kills
-def killed(at: str, *words: str) -> None:
-    done = subprocess.run([*KILLED, at, *words], capture_output=True, text=True, timeout=200)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("at", ["config.json", "evaluation.json:2"])
-def test_killed_at_a_rename_and_resumed_exactly(finished, tmp_path, capsys, at):
+@pytest.mark.parametrize(("name", "time"), [("config.json", 1), ("evaluation.json", 2)])
+def test_killed_at_a_rename_and_resumed_exactly(finished, tmp_path, capsys, name, time):
     run = tmp_path / "run"
-    killed(at, "train", *SMALL, "--out", str(run))
-    assert any(path.name.endswith(".partial") for path in run.rglob("*")) or at == "model"
-    if at == "config.json":
+    ended = Forked(["train", *SMALL, "--out", str(run)], killed_at_rename(name, time)).wait()
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    assert any(path.name.endswith(".partial") for path in run.rglob("*"))
+    if name == "config.json":
         assert resume(run) == 2 and f"gear train --out {run}" in capsys.readouterr().err
         assert main(["train", *SMALL, "--out", str(run)]) == 0
     else:
@@ -225,18 +222,19 @@ def test_scratch_of_a_running_process_and_foreign_files_stay(tmp_path, capsys):
 def test_a_full_disk_inside_a_checkpoint_says_where_the_run_resumes(finished, tmp_path, step, most, then):
     """A file-size limit of the process from a step on: the first large write fails as on a full disk."""
     run = tmp_path / "run"
-    code = (
-        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "from gear_rl.training.run_folder import RunFolder\n"
-        "add = RunFolder.add_metrics\n"
-        "def fill(self, step, logs):\n"
-        f"    step == {step} and resource.setrlimit(resource.RLIMIT_FSIZE, ({most}, {most}))\n"
-        "    add(self, step, logs)\n"
-        "RunFolder.add_metrics = fill\n"
-        "from gear_rl.cli.main import main; sys.exit(main(sys.argv[1:]))"
-    )
-    words = ["train", *SMALL, "--out", str(run)]
-    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=200)
+
+    def set_up() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        add = RunFolder.add_metrics
+
+        def fill(self: RunFolder, now: int, logs: dict) -> None:
+            if now == step:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+            add(self, now, logs)
+
+        RunFolder.add_metrics = fill
+
+    done = Forked(["train", *SMALL, "--out", str(run)], set_up).wait()
     (said,) = [line for line in done.stderr.splitlines() if not line.startswith("[transformers]")]
     checkpoint = run / "checkpoints" / f"checkpoint-{step}"
     assert done.returncode == 2 and f"gear: error: {checkpoint} could not be written" in said

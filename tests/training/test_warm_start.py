@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import bfcl_sample
@@ -13,6 +11,7 @@ import maths_sample
 import pytest
 import torch
 from bad_input import mistakes
+from forked import Forked, killed_at_rename
 
 from gear_rl.chat.templates import TOOLS_IN_WORDS, Replies, tokenized_prompts
 from gear_rl.chat.tool_calls import read_turn
@@ -159,8 +158,7 @@ def test_a_warm_start_killed_while_saving_is_started_again(data, blank, tmp_path
     """SIGKILL when all is written and not yet in its place: the folder does not exist, and the same command makes it whole."""
     warm = tmp_path / "warm"
     words = ["warmstart", *words_for("gsm8k", data), "--model", blank, *settings("warm.epochs=1")]
-    killed = Path(__file__).parents[1] / "helpers" / "gear_killed.py"
-    done = subprocess.run([sys.executable, killed, "warm", *words, "--out", warm], capture_output=True, timeout=200)
+    done = Forked([*words, "--out", str(warm)], killed_at_rename("warm")).wait()
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert not warm.exists() and len(list(tmp_path.glob(".warm.*.partial/model.safetensors"))) == 1
     assert main([*words, "--out", str(warm)]) == 0 and list(tmp_path.iterdir()) == [warm]
