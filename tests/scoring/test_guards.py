@@ -10,6 +10,7 @@ import torch
 from gear_rl.scoring.guards import (
     DRIFT_STEPS,
     FIRST_STEPS,
+    HELD_STEPS,
     MOST_DRIFT,
     NGRAM,
     RECENT_STEPS,
@@ -137,7 +138,7 @@ def drifts(guards, kls, reward):
 
 def test_drift_rings_during_the_first_steps_and_not_by_one_outlier():
     far = MOST_DRIFT + 0.01
-    assert drifts(Guards(), [far] * (DRIFT_STEPS + 2), 0.5) == [0.0] * DRIFT_STEPS + [1.0] * 2
+    assert drifts(Guards(), [far] * (DRIFT_STEPS + 4), 0.5) == [0.0] * (DRIFT_STEPS + HELD_STEPS - 1) + [1.0] * 2
     outliers = [0.0, 9.0, 0.0, 0.0, 9.0, float("nan")]
     assert drifts(Guards(), outliers * 4, 0.5) == [0.0] * 24
     assert "drift" not in Guards().after_rewards(True, 0.5), "without a KL term nobody knows"
