@@ -42,6 +42,8 @@ def test_a_measured_turn_shows_on_its_line_and_in_the_table(checked, browse):
     page.click("#filter-measured")
     measured = {(turn["step"], turn["group"], turn["rollout"]) for turn in turns}
     page.wait(lambda: page.listed().startswith(f"{len(measured)} rollout"))
+    phone = browse(checked / "report.html", width=390, height=800)
+    assert phone.js("const box = document.querySelector('.measured-table'); return box.scrollWidth <= box.clientWidth")
 
 
 def test_turns_of_other_rollouts_are_left_out_and_a_damaged_file_is_named(checked, tmp_path, capsys):

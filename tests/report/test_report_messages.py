@@ -53,6 +53,7 @@ def test_transcripts_open_as_they_are(browse, tmp_path):
     gear("report", path)
     shown = browse(path.with_suffix(".html"))
     assert "words stand for tokens" in shown.text("#notes") and shown.listed() == "3 rollouts in 1 group"
+    assert "model" not in shown.text(".facts") and shown.text(".finding") == ""  # unknown; no method saw an onset
     shown.fill_all()
     given = "[...document.querySelectorAll('.card')].map((c) => [...c.rollout.advantages].filter((a) => a === a))"
     values = shown.js(f"return {given}")

@@ -126,6 +126,7 @@ def test_a_link_leads_to_a_token_and_notes_can_be_saved(browse, page, record, tm
     card = shown.js("return document.querySelector('.t.here').closest('.card').dataset.rollout")
     seen = "const r = document.querySelector('.t.here').getBoundingClientRect(); return r.top > 0 && r.bottom < 800"
     assert card == "3" and shown.js(seen)
+    assert "␣" in shown.text("[data-question=text]"), "a token that is a space can be seen where it stands alone"
     assert shown.js("return document.documentElement.scrollWidth") <= 390
     shown.js("location.hash = '#group=0/1&rollout=2&token=3'")
     shown.wait(lambda: shown.text("#group-title") == "Step 0, group 1" and "token 3 " in shown.text("#inspector"))

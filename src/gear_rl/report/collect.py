@@ -226,7 +226,7 @@ def describe_run(run: Run, texts: list[str], keys: list[Key]) -> dict[str, Any]:
         "options": _settings(header.get("options")),
         "trained_with": trained.get("method") if isinstance(trained, dict) else None,
         "task": source.task,
-        "model": _compact(header.get("model")),
+        "model": _compact(model) if (model := header.get("model")) else None,
         "seed": source.config.get("seed") if source.config else None,
         "rollouts": run.rollouts,
         "steps": len(run.steps),

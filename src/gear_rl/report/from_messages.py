@@ -45,7 +45,7 @@ class Conversations:
     """A file of messages, its header as a record would have it, and its rollouts."""
 
     def __init__(self, path: Path, content: dict[str, Any]) -> None:
-        self.header: dict[str, Any] = {"method": METHOD, "task": path.name, "model": "unknown model"}
+        self.header: dict[str, Any] = {"method": METHOD, "task": path.name}
         self.note = NOTE
         self._known: dict[str, int] = {}
         if is_verifiers_traces(path):

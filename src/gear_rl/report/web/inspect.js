@@ -34,7 +34,7 @@ const inspector = (() => {
   function content(token) {
     const own = token.closest(".card"), rollout = own.rollout, i = Number(token.dataset.i);
     const text = rollout.texts[i];
-    const head = el("div", { class: "inspected" }, el("span", { class: "said-text" }, shortened(text)),
+    const head = el("div", { class: "inspected" }, el("span", { class: "said-text" }, text.length > LONG_TOKEN ? shortened(text) : alone(text)),
       el("span", { class: "muted" }, `id ${rollout.ids[i]} · token ${i}` + (rollout.mask[i] ? ` · turn ${rollout.turns[i]}` : "")));
     const nodes = [head];
     if (text.length > LONG_TOKEN)

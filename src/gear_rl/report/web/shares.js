@@ -32,7 +32,7 @@ function question(key, title) {
       el("div", { class: "share-head" }), index.runs.map((run, r) => el("div", { class: "share-head" },
         severalRuns && el("span", { class: "run-name" }, runKey(r), visible(run.name)),
         el("div", { class: "share-numbers" }, el("span", {}, "praise"), el("span", {}, "blame"), !severalRuns && el("span", {}, "tokens")))),
-      names.map((name) => [el("div", { class: key === "text" ? "share-name mono" : "share-name" }, key === "text" ? visible(name) : name),
+      names.map((name) => [el("div", { class: key === "text" ? "share-name mono" : "share-name" }, key === "text" ? alone(name) : name),
         index.runs.map((run, r) => shareCell(run, find(r, name), top))])));
 }
 

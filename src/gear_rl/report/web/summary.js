@@ -57,8 +57,8 @@ function finding(run) {
     const [tokens, praise, blame] = ["tokens", "praise", "blame"].map((kind) => percent(share(decision, "wrong decision", kind)));
     return `Wrong decisions (${tokens} of the tokens) got ${blame} of the blame and ${praise} of the praise.`;
   }
-  if (!place) return "";
-  const on = place.filter((row) => row.name !== "elsewhere");
+  const on = place?.filter((row) => row.name !== "elsewhere" && row.tokens) ?? [];
+  if (!on.length) return ""; // no onsets: nothing to say about them
   const sum = (kind) => on.reduce((total, row) => total + row[kind], 0);
   const credit = (sum("praise") + sum("blame")) / (run.credit.praise + run.credit.blame || 1);
   return `Adaptive segments (${percent(sum("tokens") / (run.credit.tokens || 1))} of the tokens) got ${percent(credit)} of the credit.`;

@@ -32,6 +32,9 @@ function visible(text, breaks = false) {
   return nodes;
 }
 
+// A token that stands by itself: where it is nothing but spaces, these are drawn.
+const alone = (text) => visible(/^ +$/.test(text) ? "␣".repeat(text.length) : text);
+
 const LONG_TOKEN = 200, SHOWN_OF_LONG = 60;
 function shortened(text) {
   if (text.length <= LONG_TOKEN) return visible(text, true);
