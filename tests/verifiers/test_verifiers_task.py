@@ -7,6 +7,7 @@ import pytest
 from gear_rl.errors import GearError
 from gear_rl.tasks import make_task, replay
 from gear_rl.tasks.base import Transcript
+from gear_rl.tasks.verifiers.play import _messages
 
 
 def call(drawer):
@@ -70,6 +71,11 @@ def test_what_cannot_be_played_is_said_at_the_start(monkeypatch):
     with pytest.raises(GearError, match="no 'solution'; it has"):
         make_task("verifiers:gear_sums", hint_field="solution")
     import gear_sums
+
+    with monkeypatch.context() as other:  # what is found while rows are made is said with the task's name too
+        other.setattr("gear_rl.tasks.verifiers.task.prompt_of", lambda data: _messages([{"role": "user", "content": []}]))
+        with pytest.raises(GearError, match=r"task verifiers:gear_sums: .* images are not supported here\.$"):
+            make_task("verifiers:gear_sums")
 
     async def setup(self, trace, runtime):
         return None

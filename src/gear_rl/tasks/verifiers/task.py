@@ -49,8 +49,11 @@ class Verifiers(Task):
         self._env, self._role = self._load()
         self._tasks = self._read()
         self._check()
-        self._shared = wait_for(_tools(self._env.taskset.toolsets(self._env.taskset.config)))
-        self._rows = [self._row(i, task) for i, task in enumerate(self._tasks)]
+        try:
+            self._shared = wait_for(_tools(self._env.taskset.toolsets(self._env.taskset.config)))
+            self._rows = [self._row(i, task) for i, task in enumerate(self._tasks)]
+        except GearError as error:
+            raise error if str(error).startswith("task ") else self._cannot(str(error)) from error
 
     # ------------------------------------------------------------------------------------------ what is there
     def _load(self) -> tuple[Any, str]:
