@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 import re
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
+from accelerate.utils import DistributedType
 from datasets import Dataset
 from trl import GRPOTrainer
 from trl.models import unwrap_model_for_generation
@@ -18,8 +20,10 @@ from trl_setups import build, own_rollouts
 
 from gear_rl.cli.main import main
 from gear_rl.engines import versions
+from gear_rl.engines.trl_support import will_be_sharded
 from gear_rl.engines.versions import check_version
 from gear_rl.errors import GearError
+from gear_rl.methods import method
 
 
 @pytest.fixture
@@ -100,6 +104,16 @@ def test_accelerate_says_how_the_model_will_be_sharded():
     assert isinstance(Accelerator.is_fsdp2, property)
     assert isinstance(AcceleratorState.deepspeed_plugin, property)
     assert list(inspect.signature(unwrap_model_for_generation).parameters)[:2] == ["model", "accelerator"]
+
+
+def test_kinds_of_sharding_that_cannot_be_scored_are_an_error_for_methods_that_run_the_model_alone():
+    def launched(kind: DistributedType) -> SimpleNamespace:
+        return SimpleNamespace(distributed_type=kind, is_fsdp2=False, state=SimpleNamespace(deepspeed_plugin=None))
+
+    for kind in (DistributedType.FSDP, DistributedType.MEGATRON_LM, DistributedType.XLA):
+        with pytest.raises(GearError, match="is not supported"):
+            will_be_sharded(launched(kind), method("gear"))
+        assert will_be_sharded(launched(kind), method("grpo")) == (kind == DistributedType.FSDP)
 
 
 @pytest.mark.parametrize("found", ["1.15.2", "1.17.0", "2.0", "0.9.9"])

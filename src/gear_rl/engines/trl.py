@@ -160,7 +160,7 @@ class CreditGRPOTrainer(GRPOTrainer):
         refusals.refuse_small_dataset(self.train_dataset, per_process * processes // self.group_size, processes)
         if reads_policy(self.method):
             body_of(self.policy)  # an error where scoring cannot read this model
-        self.weights = Weights(self.policy, sharded_later=will_be_sharded(self.accelerator))
+        self.weights = Weights(self.policy, sharded_later=will_be_sharded(self.accelerator, self.method))
         self.teacher = t = teacher_of(self.method, self.weights, teacher, teacher_every, teacher_decay)
         ranks = join(self.accelerator.device)
         settings = dict(credit=credit, credit_options=self.method.options, teacher=(t.kind, t.every, t.decay))

@@ -48,12 +48,13 @@ def refuse_unknown_channels(sources: Sources, functions: list[str]) -> None:
             raise unknown_name("reward function in channels=", name, functions)
 
 
-def will_be_sharded(accelerator: Accelerator) -> bool:
-    """Whether accelerate will shard the model's parameters before the first step. Kinds that cannot be scored are refused."""
-    kind, plugin = accelerator.distributed_type, accelerator.state.deepspeed_plugin
-    if kind == DistributedType.FSDP and not accelerator.is_fsdp2:
+def will_be_sharded(accelerator: Accelerator, method: Method) -> bool:
+    """Whether accelerate will shard the model's parameters before the first step. Kinds that cannot be scored are an error
+    where the method runs the model."""
+    kind, plugin, scored = accelerator.distributed_type, accelerator.state.deepspeed_plugin, reads_policy(method)
+    if scored and kind == DistributedType.FSDP and not accelerator.is_fsdp2:
         raise GearError("FSDP 1 is not supported: set fsdp_version: 2 (FSDP_VERSION=2) in accelerate's configuration.")
-    if kind in (DistributedType.MEGATRON_LM, DistributedType.XLA):
+    if scored and kind in (DistributedType.MEGATRON_LM, DistributedType.XLA):
         raise GearError(f"{kind.value} is not supported: use DDP, FSDP2 or DeepSpeed ZeRO.")
     return kind == DistributedType.FSDP or (plugin is not None and plugin.zero_stage == 3)
 
