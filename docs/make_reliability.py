@@ -64,7 +64,8 @@ GUARDS = """\
 Runs built to fail, and healthy ones to their usual end: does a [guard](metrics.md#guards) ring? Success is lost at the step
 from which its mean over ten steps stays below half of the best. Where the reward pays for something else, success is lost
 within the first steps, and what an alarm saves is the rest of the run. **missed**: none of the guards that should ring did.
-**false alarm**: any guard rang in a healthy run. Healthy runs go through five methods and five settings.
+**false alarm**: any guard rang in a healthy run whose success never fell below half of what it had been. Healthy runs go
+through five methods and five settings; some fail on their own, and then an alarm is right.
 
 ```bash title="Not run in the tests: an hour of training on 16 cores"
 make guards ARGS='--healthy 50 --workers 16 --out benchmarks/results/guards.json'
@@ -168,7 +169,9 @@ def summary(chaos: dict | None, fuzz: dict | None, proven: dict | None, soaked: 
         healthy = [run for run in proven["runs"] if run["case"].startswith("healthy")]
         failing = [run for run in proven["runs"] if run not in healthy]
         rows.append(["runs built to fail: no alarm", len(failing), sum(r["verdict"] != "rang" for r in failing)])
-        rows.append(["healthy runs: false alarms", len(healthy), sum(run["verdict"] != "silent" for run in healthy)])
+        failed = sum(run["verdict"] in ("rang", "missed") for run in healthy)
+        rows.append([f"healthy runs ({failed} failed on their own): false or missing alarms", len(healthy),
+                     sum(run["verdict"] not in ("rang", "silent") for run in healthy)])  # fmt: skip
     if soaked:
         rows.append(["hours soaked: measures not flat", f"{soaked['seconds'] / 3600:.1f}", len(soaked["not_flat"])])
     return table(["what", "tried", "failed"], rows) if rows else NOT_YET

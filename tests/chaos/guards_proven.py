@@ -80,10 +80,10 @@ def played(case: Case, seed: int, steps: int, folder: Path, limit: float) -> dic
     ended = gear([*words, *settings(*FEW, f"train.steps={steps}", *case.settings)], home, limit)
     metrics = home / "run" / "metrics.jsonl"
     rows = [json.loads(line) for line in metrics.read_text().splitlines()] if metrics.exists() else []
-    rang = first_alarms(rows)
+    rang, success = first_alarms(rows), [row.get("success", 0.0) for row in rows]
     found = {
         "case": case.name, "credit": case.credit, "seed": seed, "steps": len(rows), "rang": rang,
-        "lost_at": lost_at([row.get("success", 0.0) for row in rows]), "code": ended.code,
+        "lost_at": lost_at(success), "fell_at": fell_at(success), "code": ended.code,
         "last": {key: round(value, 4) for key, value in (rows[-1] if rows else {}).items() if key.startswith("guards/")},
     }  # fmt: skip
     if ended.code != 0:
@@ -106,13 +106,19 @@ def lost_at(success: list[float]) -> int | None:
     return above[-1] + WINDOW + 1 if means and max(means) > 0 and above[-1] + 1 < len(means) else None
 
 
+def fell_at(success: list[float]) -> int | None:
+    """The first step at which the mean of ten steps is below half of an earlier one, whether it recovers or not."""
+    means = [sum(success[i : i + WINDOW]) / WINDOW for i in range(len(success) - WINDOW + 1)]
+    return next((i + WINDOW for i, mean in enumerate(means) if mean < max(means[: i + 1]) / 2), None)
+
+
 def verdict(case: Case, found: dict[str, Any]) -> str:
     if found["code"] != 0:
         return "did not end"
-    if not case.rings and found["lost_at"] is None:
-        return "false alarm" if found["rang"] else "silent"
-    if not case.rings:  # it was to be healthy, and failed all the same
-        return "rang" if found["rang"] else "missed"
+    if not case.rings and not found["rang"]:  # a fall from which it recovers need not ring
+        return "silent" if found["lost_at"] is None else "missed"
+    if not case.rings:  # it was to be healthy, and may have failed all the same
+        return "false alarm" if found["fell_at"] is None else "rang"
     return "rang" if set(case.rings) & found["rang"].keys() else "missed"
 
 

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import fuzz
 import pytest
 from faults import chosen_faults
-from guards_proven import Case, first_alarms, lost_at, verdict
+from guards_proven import Case, fell_at, first_alarms, lost_at, verdict
 from mutation import mutated
 from parsers import Target
 from scenes import SCENES, Stage
@@ -136,7 +136,9 @@ def test_alarms_and_losses_are_found_in_metrics():
     assert verdict(Case("a", ("length",)), {"code": 0, "rang": {"length": 5}}) == "rang"
     assert verdict(Case("a", ("leak",)), {"code": 0, "rang": {"length": 5}}) == "missed"
     healthy = Case("healthy", ())
-    assert verdict(healthy, {"code": 0, "rang": {"length": 5}, "lost_at": None}) == "false alarm"
+    assert fell_at([0.5] * 40) is None and 40 < fell_at([0.5] * 40 + [0.1] * 20 + [0.6] * 20) < 50
+    assert verdict(healthy, {"code": 0, "rang": {"length": 5}, "lost_at": None, "fell_at": None}) == "false alarm"
+    assert verdict(healthy, {"code": 0, "rang": {"length": 5}, "lost_at": None, "fell_at": 4}) == "rang", "it recovered"
     assert verdict(healthy, {"code": 0, "rang": {}, "lost_at": None}) == "silent"
     assert verdict(healthy, {"code": 0, "rang": {}, "lost_at": 40}) == "missed", "it failed, and nobody said so"
 

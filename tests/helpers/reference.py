@@ -221,7 +221,7 @@ def turn_weights(batch: list[Rollout], o: dict) -> list[list[float]]:
             if k not in peaks or D[t] > peaks[k][0]:
                 peaks[k] = D[t], clip(q[t] - p[t], -2.0, 2.0), -p[t]  # (T1)
         follow.append({k: (g, surprise) for k, (_, g, surprise) in peaks.items()})
-    evidence, tried = {}, set()  # by group and turn
+    evidence, says, tried = {}, {}, set()  # by group and turn
     for group in {r.group for r in batch}:
         for k in range(max(len(f) for f in follow)):
             found = [(*f[k], r.reward) for f, r in zip(follow, batch, strict=True)
@@ -234,8 +234,9 @@ def turn_weights(batch: list[Rollout], o: dict) -> list[list[float]]:
             correlation = pearson(pairs)
             if correlation is not None:
                 evidence[group, k] = correlation  # (T2)
-    n = 0.95 * 100 + len(evidence)
-    mean = (0.95 * 10 + math.fsum(evidence.values())) / n  # (T3)
+                says[group, k] = (len(pairs) - 1) / 7
+    n = 0.95 * 100 + math.fsum(says.values())
+    mean = (0.95 * 10 + math.fsum(e * says[cell] for cell, e in evidence.items())) / n  # (T3)
     trust = max(0.0, mean - 0.4 / math.sqrt(n))
     result = []
     for r in batch:

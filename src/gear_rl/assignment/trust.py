@@ -2,7 +2,8 @@
 
     (T1) follow    g_{i,k} = clip(log q(y) − log p(y), ±2) at the token of turn k where D = KL(p ‖ q) is largest
     (T2) evidence  e_{G,k} = Pearson correlation of g_{i,k} and r_i over the rollouts i of group G that have a turn k
-    (T3) trust     T = mean of e over all groups and turns where both vary and there was a choice, over the batches so far
+    (T3) trust     T = mean of e over all groups and turns where both vary and there was a choice, over the batches so far,
+                   that of a group of n rollouts with the weight (n − 1) / 7
 
 There was a choice where the mean of −log p(y) at those tokens, an estimate of the student's entropy, is above 0.02 nats. A
 token that was certain says nothing about following, however well it goes with the outcome: with the answer alone as the hint,
@@ -31,6 +32,7 @@ CLIP = 2.0
 """Of (T1), in nats."""
 LEAST_ENTROPY = 0.02
 """In nats, of (T3). Measured at turns that state the outcome: below 0.001; at decisions 0.6 to 0.9."""
+USUAL_GROUP = 8
 _LEAST_SPREAD = 1e-4  # less is rounding, which must not be correlated
 
 
@@ -43,9 +45,10 @@ class Trust:
     tried: Tensor
     """(B, K) bool. There was a choice at this turn, and somebody in the group followed the hinted self: g > 0."""
     mean: float
-    """Of e over the turns of all groups that have it, each counted once; 0 without any."""
-    count: int
-    """How many turns of groups have evidence."""
+    """Of e over the turns of all groups that have it, each counted by how much it says; 0 without any."""
+    count: float
+    """How many turns of groups have evidence, in turns of groups of eight: that of a group of n says (n − 1) / 7 as much, since
+    the variance of a correlation by chance is 1 / (n − 1)."""
 
 
 def trust_of(rollouts: Rollouts) -> Trust | None:
@@ -78,11 +81,12 @@ def trust_of(rollouts: Rollouts) -> Trust | None:
     varies = (spread_x > _LEAST_SPREAD) & (spread_y > _LEAST_SPREAD) & choice
     found = torch.where(varies, total(x * y) / n / (spread_x * spread_y).clamp(min=_LEAST_SPREAD**2), 0.0)
     followed = choice & (total((follow[taken] > 0).to(x.dtype)) > 0)
-    count = int(varies.sum())
+    says = torch.where(varies, (n - 1) / (USUAL_GROUP - 1), 0.0)
+    count = float(says.sum())
     return Trust(
         evidence=torch.zeros_like(follow).masked_scatter_(taken, found[cell].to(follow.dtype)),
         tried=torch.zeros_like(taken).masked_scatter_(taken, followed[cell]),
-        mean=float(found.sum()) / max(count, 1),
+        mean=float((found * says).sum()) / count if count else 0.0,
         count=count,
     )
 
@@ -97,7 +101,7 @@ class TrustMemory:
     PRIOR: ClassVar[tuple[float, float]] = 0.1, 100.0
     """T before any evidence, and for how many turns it counts."""
     SPREAD: ClassVar[float] = 0.4
-    """Standard deviation of e where following and outcome have nothing to do with each other, in groups of about eight."""
+    """Standard deviation of e where following and outcome have nothing to do with each other, in groups of eight."""
 
     total: float = PRIOR[0] * PRIOR[1]
     weight: float = PRIOR[1]
