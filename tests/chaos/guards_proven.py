@@ -100,10 +100,11 @@ def first_alarms(rows: list[dict[str, float]]) -> dict[str, int]:
 
 
 def lost_at(success: list[float]) -> int | None:
-    """The first step from which the mean of ten steps stays below half of the best one; None: it never does."""
+    """The first step from which the mean of ten steps stays below half of the best one; None: it never does, or only in the
+    last ten, which may be chance."""
     means = [sum(success[i : i + WINDOW]) / WINDOW for i in range(len(success) - WINDOW + 1)]
     above = [i for i, mean in enumerate(means) if mean >= max(means) / 2]
-    return above[-1] + WINDOW + 1 if means and max(means) > 0 and above[-1] + 1 < len(means) else None
+    return above[-1] + WINDOW + 1 if means and max(means) > 0 and above[-1] + WINDOW < len(means) else None
 
 
 def fell_at(success: list[float]) -> int | None:

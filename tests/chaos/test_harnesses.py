@@ -132,7 +132,7 @@ def test_alarms_and_losses_are_found_in_metrics():
     rows = [{"step": step, **(calm if step < 15 else loud)} for step in range(1, 21)]
     assert first_alarms(rows) == {"length": 15} and first_alarms(rows[:14]) == {}
     assert lost_at([0.1] * 20 + [0.9] * 20 + [0.0] * 20) is not None and lost_at([0.1] * 20 + [0.9] * 20) is None
-    assert 40 < lost_at([0.5] * 40 + [0.0] * 30) < 55
+    assert 40 < lost_at([0.5] * 40 + [0.0] * 30) < 55 and lost_at([0.5] * 40 + [0.0] * 14) is None
     assert verdict(Case("a", ("length",)), {"code": 0, "rang": {"length": 5}}) == "rang"
     assert verdict(Case("a", ("leak",)), {"code": 0, "rang": {"length": 5}}) == "missed"
     healthy = Case("healthy", ())
