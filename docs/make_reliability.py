@@ -112,7 +112,8 @@ def ran(report: dict[str, Any]) -> str:
     machine = ", ".join([f"{report['cores']} cores", *[report[key] for key in ("system",) if key in report]])
     command = re.sub(r" --(out|svg) \S+", "", report["command"])  # where somebody's files lay
     note = f" {report['note']}" if report.get("note") else ""  # written by hand, of what the figures do not say
-    return f"\n`{command}`: {report['seconds']:,.0f} s{date}{commit}; {machine}, Python {report['python']}.{note}\n"
+    took = f": {report['seconds']:,.0f} s" if "seconds" in report else ":"  # unknown where runs were put together
+    return f"\n`{command}`{took}{date}{commit}; {machine}, Python {report['python']}.{note}\n"
 
 
 def failures(report: dict[str, Any]) -> str:
@@ -169,9 +170,7 @@ def summary(chaos: dict | None, fuzz: dict | None, proven: dict | None, soaked: 
         healthy = [run for run in proven["runs"] if run["case"].startswith("healthy")]
         failing = [run for run in proven["runs"] if run not in healthy]
         rows.append(["runs built to fail: no alarm", len(failing), sum(r["verdict"] != "rang" for r in failing)])
-        failed = sum(run["verdict"] in ("rang", "missed") for run in healthy)
-        rows.append([f"healthy runs ({failed} failed on their own): false or missing alarms", len(healthy),
-                     sum(run["verdict"] not in ("rang", "silent") for run in healthy)])  # fmt: skip
+        rows.append(["healthy runs: any alarm", len(healthy), sum(run["verdict"] != "silent" for run in healthy)])
     if soaked:
         rows.append(["hours soaked: measures not flat", f"{soaked['seconds'] / 3600:.1f}", len(soaked["not_flat"])])
     return table(["what", "tried", "failed"], rows) if rows else NOT_YET
