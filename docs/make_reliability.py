@@ -64,11 +64,12 @@ GUARDS = """\
 Runs built to fail, and healthy ones to their usual end: does a [guard](metrics.md#guards) ring? Success is lost at the step
 from which its mean over ten steps stays below half of the best. Where the reward pays for something else, success is lost
 within the first steps, and what an alarm saves is the rest of the run. **missed**: none of the guards that should ring did.
-**false alarm**: any guard rang in a healthy run whose success never fell below half of what it had been. Healthy runs go
-through five methods and five settings; some fail on their own, and then an alarm is right.
+Ordinary runs go through five methods and five settings. Some fail on their own, so what is healthy is read from success
+alone, without a look at the guards: its mean over twenty steps never fell below half of an earlier one. **false alarm**: any
+guard rang in a healthy run. A run that fell and recovered may ring or not. The rules were made with runs of other seeds.
 
-```bash title="Not run in the tests: an hour of training on 16 cores"
-make guards ARGS='--healthy 50 --workers 16 --out benchmarks/results/guards.json'
+```bash title="Not run in the tests: two hours of training on one core"
+make guards ARGS='--ordinary 60 --workers 16 --out benchmarks/results/guards.json'
 ```
 
 """
@@ -129,10 +130,11 @@ def failures(report: dict[str, Any]) -> str:
 
 def guards(report: dict[str, Any]) -> str:
     rows = []
-    for case in sorted({run["case"] for run in report["runs"]}, key=lambda case: (case.startswith("healthy"), case)):
+    ordinary = ("healthy", "fell on its own")
+    for case in sorted({run["case"] for run in report["runs"]}, key=lambda case: (case.startswith(ordinary), case)):
         runs = [run for run in report["runs"] if run["case"] == case]
         rang = [min(run["rang"].values()) for run in runs if run["rang"]]
-        good = sum(run["verdict"] in ("rang", "silent") for run in runs)
+        good = sum(run["verdict"] in ("rang", "silent", "recovered") for run in runs)
         lost = [run["lost_at"] for run in runs if run["lost_at"] is not None]
         names = sorted({name for run in runs for name in run["rang"]})
         gone = f"{span(lost)} ({len(lost)} of {len(runs)})" if lost else "never"
@@ -168,9 +170,12 @@ def summary(chaos: dict | None, fuzz: dict | None, proven: dict | None, soaked: 
         rows.append(["bad inputs", f"{fuzz['total']:,}", f"{fuzz['failed']:,}"])
     if proven:
         healthy = [run for run in proven["runs"] if run["case"].startswith("healthy")]
-        failing = [run for run in proven["runs"] if run not in healthy]
+        alone = [run for run in proven["runs"] if run["case"].startswith("fell on its own")]
+        failing = [run for run in proven["runs"] if run not in healthy and run not in alone]
         rows.append(["runs built to fail: no alarm", len(failing), sum(r["verdict"] != "rang" for r in failing)])
         rows.append(["healthy runs: any alarm", len(healthy), sum(run["verdict"] != "silent" for run in healthy)])
+        lost = [run for run in alone if run["lost_at"] is not None]
+        rows.append(["ordinary runs that lost success: no alarm", len(lost), sum(not run["rang"] for run in lost)])
     if soaked:
         rows.append(["hours soaked: measures not flat", f"{soaked['seconds'] / 3600:.1f}", len(soaked["not_flat"])])
     return table(["what", "tried", "failed"], rows) if rows else NOT_YET

@@ -1,9 +1,11 @@
 """Do the guards ring? Runs that are built to fail and runs that are not, each a real training on the embedded task.
 
-    python tests/chaos/guards_proven.py --healthy 50 --workers 16 --out guards.json
+    python tests/chaos/guards_proven.py --ordinary 60 --workers 16 --out guards.json
 
-A failing run should ring, a healthy one should not. Beside the step of the first alarm stands the step at which success was
-lost for good: where the reward pays for something else that is soon, and the rest of the run is what an alarm saves.
+A failing run should ring, a healthy one should not. Runs with ordinary settings fail now and then as well. So what is healthy
+is read from success alone, without a look at the guards: it never fell below half of what it had been. Of those that fell, the
+ones that lost success for good should ring. Beside the step of the first alarm stands the step at which success was lost for
+good: where the reward pays for something else that is soon, and the rest of the run is what an alarm saves.
 """
 
 from __future__ import annotations
@@ -32,17 +34,19 @@ from tally import Tally
 
 FEW = ["train.eval_rows=1", "train.record_every=100000", "train.checkpoint_every=100000"]
 METHODS = ("gear", "grpo", "rlsd", "token", "checked_hints")
-HEALTHY = ((), ("task.world=1",), ("train.learning_rate=3e-4",), ("task.answer=quarter",), ("train.generations=4",))
-"""Settings of healthy runs, in turns: an alarm that is right for the defaults alone is of little use."""
-WINDOW = 10
-"""Steps over which success is averaged."""
+ORDINARY = ((), ("task.world=1",), ("train.learning_rate=3e-4",), ("task.answer=quarter",), ("train.generations=4",))
+"""Settings of ordinary runs, in turns: an alarm that is right for the defaults alone is of little use."""
+FIRST_SEED = 100
+"""The rules were made with runs of seeds below ten."""
+LOSS, FALL = 10, 20
+"""Steps over which success is averaged, for a loss and for a fall. Over ten, chance alone halves a success of 15 % at times."""
 
 
 @dataclass(frozen=True)
 class Case:
     name: str
     rings: tuple[str, ...]
-    """Guards one of which should ring; none: a healthy run."""
+    """Guards one of which should ring; none: an ordinary run."""
     settings: tuple[str, ...] = ()
     task: str = "workshop"
     credit: str = "gear"
@@ -99,37 +103,51 @@ def first_alarms(rows: list[dict[str, float]]) -> dict[str, int]:
     return {kind["guard"]: kind["steps"][0] for kind in alarms(rows)["kinds"]}
 
 
+def _means(success: list[float], window: int) -> list[float]:
+    return [sum(success[i : i + window]) / window for i in range(len(success) - window + 1)]
+
+
 def lost_at(success: list[float]) -> int | None:
     """The first step from which the mean of ten steps stays below half of the best one; None: it never does, or only in the
     last ten, which may be chance."""
-    means = [sum(success[i : i + WINDOW]) / WINDOW for i in range(len(success) - WINDOW + 1)]
+    means = _means(success, LOSS)
     above = [i for i, mean in enumerate(means) if mean >= max(means) / 2]
-    return above[-1] + WINDOW + 1 if means and max(means) > 0 and above[-1] + WINDOW < len(means) else None
+    return above[-1] + LOSS + 1 if means and max(means) > 0 and above[-1] + LOSS < len(means) else None
 
 
 def fell_at(success: list[float]) -> int | None:
-    """The first step at which the mean of ten steps is below half of an earlier one, whether it recovers or not."""
-    means = [sum(success[i : i + WINDOW]) / WINDOW for i in range(len(success) - WINDOW + 1)]
-    return next((i + WINDOW for i, mean in enumerate(means) if mean < max(means[: i + 1]) / 2), None)
+    """The first step at which the mean of twenty steps is below half of an earlier one, whether it recovers or not."""
+    means = _means(success, FALL)
+    return next((i + FALL for i, mean in enumerate(means) if mean < max(means[: i + 1]) / 2), None)
 
 
 def verdict(case: Case, found: dict[str, Any]) -> str:
     if found["code"] != 0:
         return "did not end"
-    if not case.rings and not found["rang"]:  # a fall from which it recovers need not ring
-        return "silent" if found["lost_at"] is None else "missed"
-    if not case.rings:  # it was to be healthy, and may have failed all the same
-        return "false alarm" if found["fell_at"] is None else "rang"
-    return "rang" if set(case.rings) & found["rang"].keys() else "missed"
+    if case.rings:
+        return "rang" if set(case.rings) & found["rang"].keys() else "missed"
+    if found["fell_at"] is None:
+        return "false alarm" if found["rang"] else "silent"
+    if found["rang"]:
+        return "rang"
+    return "recovered" if found["lost_at"] is None else "missed"  # a fall from which it recovers need not ring
+
+
+def kind(case: Case, found: dict[str, Any]) -> str:
+    """The name of its row: an ordinary run's says how it went."""
+    if case.rings:
+        return case.name
+    return ("healthy" if found["fell_at"] is None else "fell on its own") + case.name.removeprefix("ordinary")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--healthy", type=int, default=50, help="healthy runs, over methods and seeds in turns")
+    add("--ordinary", type=int, default=60, help="runs with ordinary settings, over methods and seeds in turns")
     add("--seeds", type=int, default=3, help="runs of each way to fail")
     add("--steps", type=int, default=150, help="of a failing run")
-    add("--healthy-steps", type=int, default=400, help="of a healthy run: to its usual end")
+    add("--ordinary-steps", type=int, default=400, help="of an ordinary run: to its usual end")
+    add("--first-seed", type=int, default=FIRST_SEED)
     add("--workers", type=int, default=min(2, os.cpu_count() or 1))
     add("--limit", type=float, default=3600.0, help="seconds a run may take")
     add("--only", default="", help="cases whose name contains this")
@@ -138,19 +156,20 @@ def main() -> int:
     import gear_rl.cli.train
     import gear_rl.training.trainer  # noqa: F401  once, for all runs
 
-    jobs = [(case, seed, args.steps) for seed in range(args.seeds) for case in FAILING]
-    for i in range(args.healthy):
-        of_seed = HEALTHY[i // len(METHODS) % len(HEALTHY)]
-        case = Case(" ".join(["healthy", *of_seed]), (), of_seed, credit=METHODS[i % len(METHODS)])
-        jobs.append((case, i // len(METHODS), args.healthy_steps))
+    jobs = [(case, args.first_seed + i, args.steps) for i in range(args.seeds) for case in FAILING]
+    for i in range(args.ordinary):
+        turn = i // len(METHODS)
+        of_seed = ORDINARY[turn % len(ORDINARY)]
+        case = Case(" ".join(["ordinary", *of_seed]), (), of_seed, credit=METHODS[i % len(METHODS)])
+        jobs.append((case, args.first_seed + turn, args.ordinary_steps))
     jobs = [job for job in jobs if args.only in job[0].name]
-    tally, runs, folder = Tally("guards", ("rang", "silent")), [], Path(tempfile.mkdtemp(prefix="gear-guards-"))
+    tally, runs, folder = Tally("guards", ("rang", "silent", "recovered")), [], Path(tempfile.mkdtemp(prefix="gear-guards-"))
     with ProcessPoolExecutor(args.workers, multiprocessing.get_context("fork")) as pool:
         futures = {pool.submit(played, *job, folder, args.limit): job[0] for job in jobs}
         for future in as_completed(futures):
             case, found = futures[future], future.result()
-            found["verdict"] = verdict(case, found)
-            tally.add(case.name, found["verdict"], found)
+            found["case"], found["verdict"] = kind(case, found), verdict(case, found)
+            tally.add(found["case"], found["verdict"], found)
             runs.append(found)
             print(json.dumps(found, ensure_ascii=False), flush=True)
     shutil.rmtree(folder, ignore_errors=True)

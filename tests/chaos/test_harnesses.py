@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import fuzz
 import pytest
 from faults import chosen_faults
-from guards_proven import Case, fell_at, first_alarms, lost_at, verdict
+from guards_proven import Case, fell_at, first_alarms, kind, lost_at, verdict
 from mutation import mutated
 from parsers import Target
 from scenes import SCENES, Stage
@@ -135,12 +135,14 @@ def test_alarms_and_losses_are_found_in_metrics():
     assert 40 < lost_at([0.5] * 40 + [0.0] * 30) < 55 and lost_at([0.5] * 40 + [0.0] * 14) is None
     assert verdict(Case("a", ("length",)), {"code": 0, "rang": {"length": 5}}) == "rang"
     assert verdict(Case("a", ("leak",)), {"code": 0, "rang": {"length": 5}}) == "missed"
-    healthy = Case("healthy", ())
-    assert fell_at([0.5] * 40) is None and 40 < fell_at([0.5] * 40 + [0.1] * 20 + [0.6] * 20) < 50
-    assert verdict(healthy, {"code": 0, "rang": {"length": 5}, "lost_at": None, "fell_at": None}) == "false alarm"
-    assert verdict(healthy, {"code": 0, "rang": {"length": 5}, "lost_at": None, "fell_at": 4}) == "rang", "it recovered"
-    assert verdict(healthy, {"code": 0, "rang": {}, "lost_at": None}) == "silent"
-    assert verdict(healthy, {"code": 0, "rang": {}, "lost_at": 40}) == "missed", "it failed, and nobody said so"
+    assert fell_at([0.5] * 40) is None and 40 < fell_at([0.5] * 40 + [0.1] * 30 + [0.6] * 20) < 60
+    ordinary = Case("ordinary task.world=1", ())
+    quiet, loud = {"code": 0, "rang": {}}, {"code": 0, "rang": {"length": 5}}
+    well, recovered, lost = ({"lost_at": a, "fell_at": b} for a, b in ((None, None), (None, 4), (40, 30)))
+    assert verdict(ordinary, loud | well) == "false alarm" and verdict(ordinary, quiet | well) == "silent"
+    assert verdict(ordinary, loud | recovered) == "rang" and verdict(ordinary, quiet | recovered) == "recovered"
+    assert verdict(ordinary, quiet | lost) == "missed", "it failed, and nobody said so"
+    assert kind(ordinary, well) == "healthy task.world=1" and kind(ordinary, lost) == "fell on its own task.world=1"
 
 
 def test_a_rise_is_seen():
