@@ -2,26 +2,24 @@
 
     python benchmarks/audition_predicts.py audition --folder auditions                 ten minutes of one core
     python benchmarks/audition_predicts.py compare --folder auditions --out predicts.json --svg predicts.svg
-    python benchmarks/audition_predicts.py language_model      what `gear audition` said of it, beside its trainings
 
 `audition` measures the turns of each world's embedded model once, and credits them with every method that was trained there
 (`audition_settings.py`), with the hints it was trained with. With `--words MODEL` it does so for the language model that the
-trainings on the workshop in words began with. `compare` reads what it wrote.
+trainings on the workshop in words began with: on a GPU, beside them. `compare` reads what it wrote; the language model's is in
+benchmarks/results, since its warm start cannot be repeated bit for bit.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 import torch
 from audition_picture import picture
-from audition_ranks import budgets, compare, spearman
+from audition_ranks import budgets, compare
 from audition_settings import RESULTS, WORDS, Arm, Setting, trained, words
 from words_runs import ARMS
 
@@ -99,33 +97,15 @@ def audition_world(world: int | str, settings: list[Setting], folder: Path, mode
         write_json(folder / f"world_{world}.json", {**seen, "turns": points, "trust": trust, "credit": found})
 
 
-def language_model() -> None:
-    """Of what `gear audition --json` said of the warm-started model, and the trainings that began with two other warm starts of
-    the same kind (right hints): the rank correlation in each."""
-    said = json.loads((RESULTS / "audition_words_smollm2.json").read_text())
-    agreement = {row["method"]: row["agreement"] for row in said["methods"]}
-    for name in ("words_smollm2_h200", "words_smollm2_second_h200"):
-        success: dict[str, list[float]] = defaultdict(list)
-        for run in json.loads((RESULTS / f"{name}.json").read_text())["runs"]:
-            if run["hint"] == "calls" and run["learning_rate"] == 3e-5:
-                success[run["arm"]].append(run["after"]["sampled"]["success"])
-        both = sorted(success.keys() & agreement.keys(), key=lambda one: -agreement[one])
-        rho, low, high = spearman([agreement[one] for one in both], [mean(success[one]) for one in both])
-        rows = ", ".join(f"{one} {agreement[one]:.2f} {100 * mean(success[one]):.0f} %" for one in both)
-        print(f"{name}: {rho:.2f} ({low:.2f} to {high:.2f}) over {len(both)} methods: {rows}")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("part", choices=("audition", "compare", "language_model"))
+    parser.add_argument("part", choices=("audition", "compare"))
     parser.add_argument("--folder", type=Path, default=Path("auditions"))
     parser.add_argument("--words", metavar="MODEL", help="audition only this model, on the workshop in words")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--svg", type=Path)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    if args.part == "language_model":
-        return language_model()
     if args.part == "audition":
         args.folder.mkdir(parents=True, exist_ok=True)
         if args.words:
@@ -139,9 +119,11 @@ def main() -> None:
             if world != WORDS and not (args.folder / f"world_{world}.json").exists():
                 audition_world(world, [one for one in settings if one.world == world], args.folder)
         return
-    auditions = {world: json.loads((args.folder / f"world_{world}.json").read_text()) for world in worlds}
+    files = {world: args.folder / f"world_{world}.json" for world in worlds} | {WORDS: RESULTS / "audition_words_third.json"}
+    auditions = {world: json.loads(file.read_text()) for world, file in files.items()}
     result = {"command": "python benchmarks/audition_predicts.py compare", **compare(settings, auditions)}
-    result["budgets"] = budgets(settings, auditions)
+    embedded = [one for one in settings if one.world != WORDS]
+    result["budgets"] = budgets(embedded, {world: auditions[world] for world in worlds if world != WORDS})
     print(json.dumps({key: result[key] for key in result if key != "settings"}, indent=1))
     if args.out:
         write_json(args.out, result)

@@ -29,6 +29,8 @@ class Arm:
         return self.method + "".join(f" {name}={value}" for (name, _), value in zip(self.options, said, strict=True))
 
 
+FEWEST = 6
+"""Methods of a setting: fewer have no order to speak of."""
 WORDS = "words"
 """In the place of a world's number: the workshop in words, by the language model that was trained there."""
 
@@ -65,7 +67,7 @@ def _single_runs(rows: Iterable[dict[str, Any]]) -> list[Setting]:
         Setting(f"world {world}, " + ("tuned" if rate is None else f"rate {rate:g}"), world, {}, dict(success))
         for (world, rate), success in sorted(found.items(), key=str)
     ]
-    return [one for one in named if len(one.success) >= 6]
+    return [one for one in named if len(one.success) >= FEWEST]
 
 
 def words(file: Path = RESULTS / "words_smollm2_third_h200.json") -> list[Setting]:
@@ -103,4 +105,5 @@ def trained() -> list[Setting]:
         _compared("faulty key 0.3", {**faulty, "hint_errors": 0.3}, bias["summary"]),
         *_single_runs([row for row in headline if row["seed"] < 1000]),
         *_single_runs(tuning.values()),
+        *(one for one in words() if len(one.success) >= FEWEST),
     ]
