@@ -90,7 +90,11 @@ verifiers: $(VERIFIERS_READY)
 $(VERIFIERS_READY): $(READY) constraints-verifiers.txt
 	test -x $(VERIFIERS_VENV)/bin/python || $(PYTHON) -m venv $(VERIFIERS_VENV)
 	echo "import site; site.addsitedir('$$($(BIN)/python -c '$(SITE)')')" > "$$($(VERIFIERS_VENV)/bin/python -c '$(SITE)')/base.pth"
-	$(VERIFIERS_VENV)/bin/python -m pip install -q -c constraints-verifiers.txt verifiers tinker
+	$(VERIFIERS_VENV)/bin/python -m pip install -q -c constraints-verifiers.txt verifiers tinker nltk python-dotenv websockets
+	$(VERIFIERS_VENV)/bin/python -m pip install -q -c constraints-verifiers.txt --no-deps textarena  # without chess, which is GPL
+	rm -rf $(VERIFIERS_VENV)/source && mkdir $(VERIFIERS_VENV)/source  # verifiers' own small environments are in its source only
+	$(VERIFIERS_VENV)/bin/python -m pip download -q --no-deps --no-binary verifiers -c constraints-verifiers.txt -d $(VERIFIERS_VENV)/source verifiers
+	tar xzf $(VERIFIERS_VENV)/source/verifiers-*.tar.gz -C $(VERIFIERS_VENV)/source --strip-components=1
 	touch $@
 
 OPENENV_VENV := .venv-openenv
