@@ -31,7 +31,7 @@ class Remote:
 
 
 class RemoteWorkshop(WorkshopEnvironment):
-    """The embedded model's tools, each of which is a step of a server. Subclasses say how a session begins and what a step is."""
+    """The embedded model's tools, each use of which is a step of a server."""
 
     def __init__(self):
         self._client = self._connected().sync()
@@ -97,9 +97,8 @@ def test_the_environment_that_openenv_init_writes(tmp_path, monkeypatch):
 
         return Theirs
 
-    rows = [
-        {**row, "prompt": [{"role": "user", "content": row["order"]}]} for row in make_task("workshop", steps=4).rows("train", 16)
-    ]
+    orders = make_task("workshop", steps=4).rows("train", 16)
+    rows = [{**row, "prompt": [{"role": "user", "content": row["order"]}]} for row in orders]
     seen, _ = trained(tmp_path / "run", "as `openenv init` writes it", app, environment, rows)
     assert len({said for said, _ in sent}) > 4
     assert all(abs(reward - min(len(said) * 0.1, 1.0)) < 1e-6 for said, reward in sent)
