@@ -6,6 +6,8 @@ VENV := .venv
 JOBS ?= 2
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+TRACKERS_VENV := .venv-trackers
+TRACKERS_READY := $(TRACKERS_VENV)/.ready
 # One small model on two cores: spinning OpenMP threads would cost more than they give.
 export OMP_WAIT_POLICY ?= PASSIVE
 export TOKENIZERS_PARALLELISM ?= false
@@ -13,12 +15,13 @@ export HF_HUB_OFFLINE ?= 1
 export TRL_EXPERIMENTAL_SILENCE ?= 1
 export NO_MKDOCS_2_WARNING ?= 1
 
-.PHONY: train test lint audit docs browser nightly evidence-smoke chaos fuzz guards soak clean verl-smoke verl-quick processes vllm-smoke environments verifiers openenv
+.PHONY: train test lint audit docs browser nightly evidence-smoke chaos fuzz guards soak clean verl-smoke verl-quick processes vllm-smoke environments verifiers openenv trackers
 train: $(READY)
 	$(BIN)/gear train $(ARGS)
 
-test: $(READY) lint docs browser
+test: $(READY) lint docs browser $(TRACKERS_READY)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "not apart" $(ARGS)
+	@echo "Not part of make test, each in an environment of its own: make environments (verifiers, OpenEnv, reasoning-gym), processes, verl-smoke, vllm-smoke."
 
 # The report's tests drive a real browser. CI installs one; elsewhere they run if there is one, and say so if not.
 browser:
@@ -76,6 +79,18 @@ $(ZERO_READY): $(READY) constraints-zero.txt
 	DS_BUILD_OPS=0 $(ZERO_VENV)/bin/python -m pip install -q -c constraints-zero.txt deepspeed
 	touch $@
 
+# The tables in wandb and trackio, part of `make test`. They lie in a small environment on top of the usual one (100 MB): TRL imports
+# them wherever it finds them, and trackio asks for an older pillow.
+trackers: $(TRACKERS_READY)
+	$(BIN)/python -m pytest tests/training/test_tracker_table.py
+
+$(TRACKERS_READY): $(READY) constraints-trackers.txt
+	test -x $(TRACKERS_VENV)/bin/python || $(PYTHON) -m venv $(TRACKERS_VENV)
+	echo "import site; site.addsitedir('$$($(BIN)/python -c '$(SITE)')')" > "$$($(TRACKERS_VENV)/bin/python -c '$(SITE)')/base.pth"
+	$(TRACKERS_VENV)/bin/python -m pip install -q -c constraints-trackers.txt --no-deps trackio
+	$(TRACKERS_VENV)/bin/python -m pip install -q -c constraints-trackers.txt wandb brotli gradio-client orjson python-multipart starlette uvicorn
+	touch $@
+
 # Environments and traces of others, with their own packages: each is trained on with GEAR, and round trips and types are those
 # of the package. verifiers with tinker and OpenEnv lie in small environments on top of the usual one: they do not go together.
 # Two minutes on two idle cores, once installed. Not part of `make test`.
@@ -130,7 +145,7 @@ $(VERL_READY): pyproject.toml constraints-verl.txt
 	touch $@
 
 clean:
-	rm -rf $(VERL_VENV) $(ZERO_VENV) $(VERIFIERS_VENV) $(OPENENV_VENV) $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist
+	rm -rf $(VERL_VENV) $(ZERO_VENV) $(VERIFIERS_VENV) $(OPENENV_VENV) $(TRACKERS_VENV) $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "gear-rl needs Python 3.11 or newer: make PYTHON=python3.12 …")'
