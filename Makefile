@@ -15,13 +15,13 @@ export HF_HUB_OFFLINE ?= 1
 export TRL_EXPERIMENTAL_SILENCE ?= 1
 export NO_MKDOCS_2_WARNING ?= 1
 
-.PHONY: train test lint audit docs browser nightly evidence-smoke chaos fuzz guards soak clean verl-smoke verl-quick processes vllm-smoke environments verifiers openenv trackers
+.PHONY: train test lint audit docs browser nightly evidence-smoke chaos fuzz guards soak clean verl-smoke verl-quick processes vllm-smoke environments verifiers openenv inspect trackers
 train: $(READY)
 	$(BIN)/gear train $(ARGS)
 
 test: $(READY) lint docs browser $(TRACKERS_READY)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "not apart" $(ARGS)
-	@echo "Not part of make test, each in an environment of its own: make environments (verifiers, OpenEnv, reasoning-gym), processes, verl-smoke, vllm-smoke."
+	@echo "Not part of make test, each in an environment of its own: make environments (verifiers, OpenEnv, reasoning-gym, inspect_ai), processes, verl-smoke, vllm-smoke."
 
 # The report's tests drive a real browser. CI installs one; elsewhere they run if there is one, and say so if not.
 browser:
@@ -94,7 +94,7 @@ $(TRACKERS_READY): $(READY) constraints-trackers.txt
 # Environments and traces of others, with their own packages: each is trained on with GEAR, and round trips and types are those
 # of the package. verifiers with tinker and OpenEnv lie in small environments on top of the usual one: they do not go together.
 # Two minutes on two idle cores, once installed. Not part of `make test`.
-environments: verifiers openenv
+environments: verifiers openenv inspect
 	$(BIN)/python -m pytest -o addopts=-q -rP tests/tasks/test_reasoning_gym_trained.py $(ARGS)
 
 VERIFIERS_VENV := .venv-verifiers
@@ -124,6 +124,17 @@ $(OPENENV_READY): $(READY) constraints-openenv.txt
 	$(OPENENV_VENV)/bin/python -m pip install -q -c constraints-openenv.txt fastmcp fastapi uvicorn websockets httpx openai tomli tomli-w
 	touch $@
 
+# A log that inspect_ai writes, in an environment of its own (300 MB), opened by `gear report` in the usual one.
+INSPECT_VENV := .venv-inspect
+INSPECT_READY := $(INSPECT_VENV)/.ready
+inspect: $(READY) $(INSPECT_READY)
+	$(BIN)/python -m pytest -o addopts=-q -rP tests/report/test_report_inspect.py $(ARGS)
+
+$(INSPECT_READY): constraints-inspect.txt
+	test -x $(INSPECT_VENV)/bin/python || $(PYTHON) -m venv $(INSPECT_VENV)
+	$(INSPECT_VENV)/bin/python -m pip install -q -c constraints-inspect.txt inspect_ai
+	touch $@
+
 # verl on Ray has an environment of its own (1.9 GB) and runs on a CPU. On two idle cores each of its eight starts takes one to
 # three minutes, a step about three seconds; the whole takes half an hour, less with ARGS='--steps 30'. Not part of `make test`.
 VERL_VENV := .venv-verl
@@ -145,7 +156,7 @@ $(VERL_READY): pyproject.toml constraints-verl.txt
 	touch $@
 
 clean:
-	rm -rf $(VERL_VENV) $(ZERO_VENV) $(VERIFIERS_VENV) $(OPENENV_VENV) $(TRACKERS_VENV) $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist
+	rm -rf $(VERL_VENV) $(ZERO_VENV) $(VERIFIERS_VENV) $(OPENENV_VENV) $(INSPECT_VENV) $(TRACKERS_VENV) $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "gear-rl needs Python 3.11 or newer: make PYTHON=python3.12 …")'
