@@ -6,6 +6,8 @@ VENV := .venv
 JOBS ?= 2
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+TRACKERS_VENV := .venv-trackers
+TRACKERS_READY := $(TRACKERS_VENV)/.ready
 # One small model on two cores: spinning OpenMP threads would cost more than they give.
 export OMP_WAIT_POLICY ?= PASSIVE
 export TOKENIZERS_PARALLELISM ?= false
@@ -13,12 +15,13 @@ export HF_HUB_OFFLINE ?= 1
 export TRL_EXPERIMENTAL_SILENCE ?= 1
 export NO_MKDOCS_2_WARNING ?= 1
 
-.PHONY: train test lint audit docs browser nightly evidence-smoke chaos fuzz guards soak clean verl-smoke verl-quick processes vllm-smoke environments verifiers openenv
+.PHONY: train test lint audit docs browser nightly evidence-smoke chaos fuzz guards soak clean verl-smoke verl-quick processes vllm-smoke environments verifiers openenv inspect trackers
 train: $(READY)
 	$(BIN)/gear train $(ARGS)
 
-test: $(READY) lint docs browser
+test: $(READY) lint docs browser $(TRACKERS_READY)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "not apart" $(ARGS)
+	@echo "Not part of make test, each in an environment of its own: make environments (verifiers, OpenEnv, reasoning-gym, inspect_ai), processes, verl-smoke, vllm-smoke."
 
 # The report's tests drive a real browser. CI installs one; elsewhere they run if there is one, and say so if not.
 browser:
@@ -76,10 +79,22 @@ $(ZERO_READY): $(READY) constraints-zero.txt
 	DS_BUILD_OPS=0 $(ZERO_VENV)/bin/python -m pip install -q -c constraints-zero.txt deepspeed
 	touch $@
 
+# The tables in wandb and trackio, part of `make test`. They lie in a small environment on top of the usual one (100 MB): TRL imports
+# them wherever it finds them, and trackio asks for an older pillow.
+trackers: $(TRACKERS_READY)
+	$(BIN)/python -m pytest tests/training/test_tracker_table.py
+
+$(TRACKERS_READY): $(READY) constraints-trackers.txt
+	test -x $(TRACKERS_VENV)/bin/python || $(PYTHON) -m venv $(TRACKERS_VENV)
+	echo "import site; site.addsitedir('$$($(BIN)/python -c '$(SITE)')')" > "$$($(TRACKERS_VENV)/bin/python -c '$(SITE)')/base.pth"
+	$(TRACKERS_VENV)/bin/python -m pip install -q -c constraints-trackers.txt --no-deps trackio
+	$(TRACKERS_VENV)/bin/python -m pip install -q -c constraints-trackers.txt wandb brotli gradio-client orjson python-multipart starlette uvicorn
+	touch $@
+
 # Environments and traces of others, with their own packages: each is trained on with GEAR, and round trips and types are those
 # of the package. verifiers with tinker and OpenEnv lie in small environments on top of the usual one: they do not go together.
 # Two minutes on two idle cores, once installed. Not part of `make test`.
-environments: verifiers openenv
+environments: verifiers openenv inspect
 	$(BIN)/python -m pytest -o addopts=-q -rP tests/tasks/test_reasoning_gym_trained.py $(ARGS)
 
 VERIFIERS_VENV := .venv-verifiers
@@ -90,7 +105,11 @@ verifiers: $(VERIFIERS_READY)
 $(VERIFIERS_READY): $(READY) constraints-verifiers.txt
 	test -x $(VERIFIERS_VENV)/bin/python || $(PYTHON) -m venv $(VERIFIERS_VENV)
 	echo "import site; site.addsitedir('$$($(BIN)/python -c '$(SITE)')')" > "$$($(VERIFIERS_VENV)/bin/python -c '$(SITE)')/base.pth"
-	$(VERIFIERS_VENV)/bin/python -m pip install -q -c constraints-verifiers.txt verifiers tinker
+	$(VERIFIERS_VENV)/bin/python -m pip install -q -c constraints-verifiers.txt verifiers tinker nltk python-dotenv websockets
+	$(VERIFIERS_VENV)/bin/python -m pip install -q -c constraints-verifiers.txt --no-deps textarena  # without chess, which is GPL
+	rm -rf $(VERIFIERS_VENV)/source && mkdir $(VERIFIERS_VENV)/source  # verifiers' own small environments are in its source only
+	$(VERIFIERS_VENV)/bin/python -m pip download -q --no-deps --no-binary verifiers -c constraints-verifiers.txt -d $(VERIFIERS_VENV)/source verifiers
+	tar xzf $(VERIFIERS_VENV)/source/verifiers-*.tar.gz -C $(VERIFIERS_VENV)/source --strip-components=1
 	touch $@
 
 OPENENV_VENV := .venv-openenv
@@ -103,6 +122,17 @@ $(OPENENV_READY): $(READY) constraints-openenv.txt
 	echo "import site; site.addsitedir('$$($(BIN)/python -c '$(SITE)')')" > "$$($(OPENENV_VENV)/bin/python -c '$(SITE)')/base.pth"
 	$(OPENENV_VENV)/bin/python -m pip install -q -c constraints-openenv.txt --no-deps openenv
 	$(OPENENV_VENV)/bin/python -m pip install -q -c constraints-openenv.txt fastmcp fastapi uvicorn websockets httpx openai tomli tomli-w
+	touch $@
+
+# A log that inspect_ai writes, in an environment of its own (300 MB), opened by `gear report` in the usual one.
+INSPECT_VENV := .venv-inspect
+INSPECT_READY := $(INSPECT_VENV)/.ready
+inspect: $(READY) $(INSPECT_READY)
+	$(BIN)/python -m pytest -o addopts=-q -rP tests/report/test_report_inspect.py $(ARGS)
+
+$(INSPECT_READY): constraints-inspect.txt
+	test -x $(INSPECT_VENV)/bin/python || $(PYTHON) -m venv $(INSPECT_VENV)
+	$(INSPECT_VENV)/bin/python -m pip install -q -c constraints-inspect.txt inspect_ai
 	touch $@
 
 # verl on Ray has an environment of its own (1.9 GB) and runs on a CPU. On two idle cores each of its eight starts takes one to
@@ -126,7 +156,7 @@ $(VERL_READY): pyproject.toml constraints-verl.txt
 	touch $@
 
 clean:
-	rm -rf $(VERL_VENV) $(ZERO_VENV) $(VERIFIERS_VENV) $(OPENENV_VENV) $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist
+	rm -rf $(VERL_VENV) $(ZERO_VENV) $(VERIFIERS_VENV) $(OPENENV_VENV) $(INSPECT_VENV) $(TRACKERS_VENV) $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "gear-rl needs Python 3.11 or newer: make PYTHON=python3.12 …")'

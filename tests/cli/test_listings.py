@@ -58,6 +58,16 @@ def test_every_setting_of_a_run(shown):
     assert "  credit.clip = 0.2    a number, above 0 and at most 1" in out and "  task.hint = None" in out
 
 
+@pytest.mark.parametrize(("name", "given"), [("mine.jsonl", "path"), ("verifiers:any_set", "environment")])
+def test_what_a_tasks_name_gives_is_no_setting(shown, capsys, name, given):
+    for out in (shown("train", "--settings", "--task", name), shown("tasks", name)):
+        assert "(required)" not in out and f"  task.{given} " not in out and f"\n  {given} " not in out
+    assert main(["train", "--task", name, "--set", f"task.{given}=other"]) == 2
+    assert f"task {name}: its name gives {given}; leave out {given}='other'." in capsys.readouterr().err
+    if name.startswith("verifiers:"):
+        assert "  task.environment (required)" in shown("train", "--settings", "--task", "verifiers")
+
+
 def test_settings_of_a_run_that_cannot_be_are_refused(capsys, tmp_path):
     for words, says in (
         (["--settings", "--credit", "geer"], "Did you mean 'gear'"),

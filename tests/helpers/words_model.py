@@ -40,8 +40,9 @@ def words_tokenizer():
     return tokenizer
 
 
-def save_words_model(folder, more=()):
-    """`more`: texts that are to be one token each."""
+def save_words_model(folder, more=(), says=()):
+    """`more`: texts that are to be one token each. `says`: turns that the model is taught to say, one as often as another;
+    without any, its weights are random."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -50,9 +51,28 @@ def save_words_model(folder, more=()):
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-        max_position_embeddings=1024, tie_word_embeddings=True, pad_token_id=0, bos_token_id=None,
+        max_position_embeddings=2048, tie_word_embeddings=True, pad_token_id=0, bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
     )  # fmt: skip
-    LlamaForCausalLM(config).save_pretrained(folder)
+    model = LlamaForCausalLM(config)
+    if says:
+        teach(model, tokenizer, says)
+    model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def teach(model, tokenizer, says, steps=80):
+    """Each turn of `says` behind noise and what opens a turn; `says` have the same number of tokens."""
+    import torch
+
+    opening = tokenizer("<|im_start|>assistant\n")["input_ids"]
+    turns = torch.tensor([opening + tokenizer(said)["input_ids"] + [tokenizer.eos_token_id] for said in says])
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(steps):
+        noise = torch.randint(len(tokenizer), (len(says), 64))
+        labels = torch.cat([torch.full_like(noise, -100), turns], 1)
+        labels[:, 64 : 64 + len(opening)] = -100
+        optimizer.zero_grad()
+        model(torch.cat([noise, turns], 1), labels=labels).loss.backward()
+        optimizer.step()

@@ -6,25 +6,47 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from gear_rl.records.record import read_record
-from gear_rl.training.tracker_table import COLUMNS, KEY, _code, _most_contrast
+from gear_rl.training.tracker_table import COLUMNS, KEY, TRACKERS, _code, _most_contrast
 
 SMALL = ["train.steps=1", "train.prompts=2", "train.generations=3", "train.record_every=1", "train.eval_rows=2"]
 
 
-def train(tracker, folder, env, script="") -> tuple[list, str]:
-    """The rollouts that the record of a training with `tracker` holds, and what `script` prints after it. In a process of its
-    own: trackers read their folders from the environment once."""
-    words = [word for setting in [*SMALL, f"train.report_to={tracker}"] for word in ("--set", setting)]
-    command = ["train", "--out", "run", "--credit", "grpo", *words]
-    code = f"from gear_rl.cli.main import main\nassert main({command}) == 0\nprint('END')\n{script}"
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **env}
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, env=env, capture_output=True, text=True)
+PYTHON = Path(__file__).parents[2] / ".venv-trackers" / "bin" / "python"
+"""The environment of both, which `make test` makes. They are not in the usual one: TRL imports them wherever it finds them."""
+
+
+@pytest.fixture(scope="module")
+def tracked(tmp_path_factory):
+    """The folder of two trainings, `run-wandb` and `run-trackio`, and what trackio has kept."""
+    if not PYTHON.exists():
+        pytest.skip("no .venv-trackers: make trackers")
+    folder = tmp_path_factory.mktemp("tracked")
+    words = [word for setting in SMALL for word in ("--set", setting)]
+    code = f"""
+import json, trackio, wandb
+from gear_rl.cli.main import main
+from trackio.sqlite_storage import SQLiteStorage
+for tracker in {TRACKERS}:
+    given = ["--set", f"train.report_to={{tracker}}", "--out", f"run-{{tracker}}"]
+    assert main(["train", "--credit", "grpo", *{words}, *given]) == 0
+wandb.finish()
+(run,) = trackio.Api().runs("huggingface")
+print(json.dumps(SQLiteStorage.get_logs("huggingface", run.name)))"""
+    own = {"PYTHONPATH": os.pathsep.join(sys.path), "WANDB_MODE": "offline", "TRACKIO_DIR": str(folder / "trackio")}
+    done = subprocess.run(
+        [str(PYTHON), "-c", code], cwd=folder, env={**os.environ, **own}, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
-    return read_record(folder / "run" / "rollouts.jsonl").rollouts, done.stdout.split("END\n")[1]
+    return folder, json.loads(done.stdout.splitlines()[-1])
+
+
+def recorded(folder, tracker):
+    return read_record(folder / f"run-{tracker}" / "rollouts.jsonl").rollouts
 
 
 def check(rows, rollouts, text) -> None:
@@ -40,25 +62,19 @@ def check(rows, rollouts, text) -> None:
         assert [row["sampled"] for row in mine] == rollouts[i].action_mask
 
 
-def test_wandb_keeps_the_table(tmp_path):
-    pytest.importorskip("wandb")
-    rollouts, _ = train("wandb", tmp_path, {"WANDB_MODE": "offline"}, "import wandb\nwandb.finish()")
-    (kept,) = tmp_path.glob(f"wandb/offline-run-*/files/media/table/{KEY}_*.table.json")
+def test_wandb_keeps_the_table(tracked):
+    folder, _ = tracked
+    (kept,) = folder.glob(f"wandb/offline-run-*/files/media/table/{KEY}_*.table.json")
     table = json.loads(kept.read_text())
     assert table["columns"] == COLUMNS
-    check(table["data"], rollouts, str)
+    check(table["data"], recorded(folder, "wandb"), str)
 
 
-def test_trackio_keeps_the_table_and_reads_no_markdown_in_it(tmp_path):
-    pytest.importorskip("trackio")
-    script = (
-        "import json, trackio\nfrom trackio.sqlite_storage import SQLiteStorage as storage\n"
-        "(run,) = trackio.Api().runs('huggingface')\nprint(json.dumps(storage.get_logs('huggingface', run.name)))"
-    )
-    rollouts, out = train("trackio", tmp_path, {"TRACKIO_DIR": str(tmp_path / "trackio")}, script)
-    (table,) = [row[KEY] for row in json.loads(out.splitlines()[-1]) if KEY in row]
+def test_trackio_keeps_the_table_and_reads_no_markdown_in_it(tracked):
+    folder, logs = tracked
+    (table,) = [row[KEY] for row in logs if KEY in row]
     assert table["_type"] == "trackio.table"
-    check([list(row.values()) for row in table["_value"]], rollouts, _code)
+    check([list(row.values()) for row in table["_value"]], recorded(folder, "trackio"), _code)
 
 
 def test_the_pair_is_of_the_group_with_the_most_contrast():

@@ -1,8 +1,7 @@
-"""verifiers' own reader and writer against ours, and a training run on one of its environments."""
+"""verifiers' own reader and writer against ours."""
 
 from __future__ import annotations
 
-from others_trained import trained
 from verifiers.v1.configs.agent import WireAgentConfig
 from verifiers.v1.episode import WireEpisode
 from verifiers.v1.state import State
@@ -41,10 +40,3 @@ def test_what_verifiers_writes_is_read_and_what_we_fill_verifiers_reads(tmp_path
     for episode in episodes:
         write_episode(again, episode)
     assert (again / "traces.jsonl").read_bytes() == before
-
-
-def test_training_with_gear_on_an_environment_of_verifiers(tmp_path):
-    own = make_task("workshop", steps=4)
-    options = dict(hint_template=own.hint_template, max_turns=own.max_turns, max_turn_tokens=own.max_turn_tokens)
-    rollouts = trained(tmp_path, "verifiers:gear_workshop", own.default_model(), **options)
-    assert max(max(line.turns) for line in rollouts) == 5 and len({line.reward for line in rollouts}) == 2

@@ -7,7 +7,6 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 from gear_rl.cli.arguments import option_lines, show
-from gear_rl.options import listing
 
 if TYPE_CHECKING:
     from gear_rl.tasks import Task
@@ -34,12 +33,14 @@ def run(args: argparse.Namespace) -> int:
 
 def describe(name: str, task: type[Task]) -> dict[str, Any]:
     """Everything a task declares, as plain data."""
+    from gear_rl.tasks import task_options
+
     return {
         "name": name,
         "summary": task.summary,
         "splits": list(task.splits),
         "hint_forms": list(task.hint_forms),
-        "options": [entry for entry in listing(task) if entry["name"] != "path"],  # FILE.jsonl's path is its name
+        "options": task_options(name),
     }
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from gear_rl import plugins
 from gear_rl.errors import GearError, unknown_name
-from gear_rl.options import check_options
+from gear_rl.options import check_options, listing
 from gear_rl.tasks.base import Episode, Message, Row, SingleTurn, Task, Transcript, Verdict, choose, replay, verdicts
 
 TASKS: dict[str, str] = {
@@ -52,13 +52,10 @@ VERIFIERS = "verifiers:"
 
 def make_task(name: str, **options: Any) -> Task:
     """The task called `name`, with its options checked by name, kind and range."""
-    found = find_task(name)
-    if name.endswith(JSONL_ENDINGS):
-        if "path" in options:
-            raise GearError(f"task {name}: the file is the task's name; leave out path={options['path']!r}.")
-        options = {"path": name, **options}
-    if name.startswith(VERIFIERS):
-        options = {"environment": name.removeprefix(VERIFIERS), **options}
+    found, given = find_task(name), _given_by(name)
+    for option in given.keys() & options.keys():
+        raise GearError(f"task {name}: its name gives {option}; leave out {option}={options[option]!r}.")
+    options = {**given, **options}
     check_options(found, options, found.name, "task")
     try:
         return found(**options)
@@ -85,6 +82,19 @@ def find_task(name: str) -> type[Task]:
         own = "A task of your own: package.module:Class, or a .jsonl file."
         raise GearError(f"{unknown_name('task', name, [*TASKS, *third_party])} {own}")
     return _load(third_party[name])
+
+
+def task_options(name: str) -> list[dict[str, Any]]:
+    """The options of the task `name`, as `options.listing` has them, without those that its name gives."""
+    given = _given_by(name)
+    return [entry for entry in listing(find_task(name)) if entry["name"] not in given]
+
+
+def _given_by(name: str) -> dict[str, str]:
+    """What a task's name says of its options: the file, or the environment of verifiers."""
+    if name.endswith(JSONL_ENDINGS):
+        return {"path": name}
+    return {"environment": name.removeprefix(VERIFIERS)} if name.startswith(VERIFIERS) else {}
 
 
 def all_tasks() -> dict[str, type[Task]]:
@@ -147,5 +157,6 @@ __all__ = [
     "find_task",
     "make_task",
     "replay",
+    "task_options",
     "verdicts",
 ]

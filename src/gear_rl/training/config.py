@@ -10,7 +10,7 @@ from gear_rl.errors import GearError, unknown_name
 from gear_rl.methods import find_method
 from gear_rl.options import check_instance, check_options, listing, option
 from gear_rl.scoring.teacher import KINDS
-from gear_rl.tasks import find_task
+from gear_rl.tasks import task_options
 
 PRECISIONS = ("float32", "bfloat16")
 SCHEDULES = ("linear", "constant")
@@ -181,7 +181,7 @@ def settings(task: str, credit: str) -> list[dict[str, Any]]:
     """Every setting of a run with this task and method, as `options.listing` has them: what `gear train --settings` shows."""
     common = [entry for entry in listing(TrainConfig) if entry["name"] in ("model", "seed")]
     method, train = listing(find_method(credit).Options, "credit."), listing(TrainOptions, "train.")
-    return [*common, *train, *method, *listing(find_task(task), "task.")]
+    return [*common, *train, *method, *({**entry, "name": f"task.{entry['name']}"} for entry in task_options(task))]
 
 
 def _named(value: Any, what: str) -> dict[str, Any]:

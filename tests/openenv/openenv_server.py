@@ -1,4 +1,5 @@
-"""The workshop behind OpenEnv's own server: every session has a gauge of its own, every right call is rewarded."""
+"""OpenEnv's own server in a thread, and the workshop as an environment for it: every session has a gauge of its own, every
+right call is rewarded."""
 
 from __future__ import annotations
 
@@ -43,10 +44,13 @@ class WorkshopServer(Environment[Call, Gauge, State]):
         return State(step_count=self.done)
 
 
+def workshop_app():
+    return create_fastapi_app(WorkshopServer, Call, Gauge, max_concurrent_envs=64)
+
+
 @contextmanager
-def serving():
-    """The address of a server in a thread of this process."""
-    app = create_fastapi_app(WorkshopServer, Call, Gauge, max_concurrent_envs=64)
+def serving(app):
+    """The address of `app`, served in a thread of this process."""
     server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
