@@ -70,6 +70,16 @@ def _single_runs(rows: Iterable[dict[str, Any]]) -> list[Setting]:
     return [one for one in named if len(one.success) >= FEWEST]
 
 
+def _headline() -> list[dict[str, Any]]:
+    """The reported runs of docs/evidence.md's headline, each method with the settings that tuning chose."""
+    found = []
+    for row in _read("headline")["columns"]["perfect"]["runs"]:
+        rate, *options = row["setting"].split()
+        pairs = (option.split("=") for option in options)
+        found.append({**row, "learning_rate": float(rate), "options": {name: float(value) for name, value in pairs}})
+    return found
+
+
 def words(file: Path = RESULTS / "words_smollm2_third_h200.json") -> list[Setting]:
     """The language model's settings, one for each kind of hint. Arms without a hint stand in all of them."""
     from words_runs import ARMS, HINTS, WITHOUT_HINT
@@ -90,10 +100,9 @@ def trained() -> list[Setting]:
     every = {Arm(row["method"]): [row["sampled"]] for row in _read("every_method_seed0")["rows"]}
     noise, bias = _read("compare_hint_errors")["shares"], _read("compare_hint_bias")
     faulty = {"hint_errors": 0.15, "hint_error_kind": "bias"}
-    headline = _read("headline_first_seed")["rows"]
     tuning = {  # a run that is in both files once
         (row["method"], row["learning_rate"], str(row["options"]), row["world"], row["seed"]): row
-        for row in [*headline, *_read("tuning_rates")["rows"]]
+        for row in [*_read("headline_first_seed")["rows"], *_read("tuning_rates")["rows"]]
         if row["seed"] >= 1000
     }
     return [
@@ -103,7 +112,7 @@ def trained() -> list[Setting]:
         *(_compared(f"noise {share}", {"hint_errors": float(share)}, one) for share, one in noise.items()),
         _compared("faulty key 0.15", faulty, bias["also"]["0.15, 200 steps"]),
         _compared("faulty key 0.3", {**faulty, "hint_errors": 0.3}, bias["summary"]),
-        *_single_runs([row for row in headline if row["seed"] < 1000]),
+        *_single_runs(_headline()),
         *_single_runs(tuning.values()),
         *(one for one in words() if len(one.success) >= FEWEST),
     ]

@@ -32,6 +32,7 @@ from gear_rl.compare.tuning import choose, tried
 from gear_rl.errors import GearError
 from gear_rl.files import write_json, write_text
 from gear_rl.methods import find_method
+from gear_rl.training.config import TrainConfig
 from gear_rl.training.run import prepare
 
 HINT_OPTIONS = ("hint_form", "hint_errors", "hint_error_kind")
@@ -55,7 +56,9 @@ def reuse(plan: Plan, jobs: list[Job], runs: Path, out: Path) -> None:
     """Copies what other columns and tables under `out` have already."""
     wanted = {key(plan.config(job).as_dict()): runs / job.name for job in jobs if not (runs / job.name).exists()}
     for file in out.glob("*/*/runs/*/config.json"):
-        found = wanted.get(key(json.loads(file.read_text()))) if is_finished(file.parent) else None
+        made = {name: value for name, value in json.loads(file.read_text()).items() if name != "format"}
+        made = TrainConfig.from_dict(made).as_dict()  # a setting that has been added since is at its default
+        found = wanted.get(key(made)) if is_finished(file.parent) else None
         if found is not None and not found.exists():
             found.mkdir(parents=True)
             for name in KEPT:
