@@ -187,3 +187,4 @@ def test_advice_follows_the_figures():
     assert "distil" in advice(copying)[0]
     without = {**findings(), "hint": None}
     assert len(advice(without)) == 1
+    assert "first fifth of a training" in advice(findings(rows=(GEAR, row("token", 0.3, 0.1, 0.5), GRPO)))[-1]
