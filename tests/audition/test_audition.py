@@ -72,7 +72,11 @@ def test_the_command_answers_every_question(tmp_path, capsys):
     assert found["rollouts"] == 48 and found["continuations"] > 100 and found["advice"]
     known = found["wrong_turns"]
     assert known["wrong"] + known["right"] == 6 * 7 and 0 <= known["interval"][0] <= known["auc"] <= 1
+    step = found["step"]
+    assert step["rollouts"] == 8 * found["group"] and step["methods"].keys() == {"grpo", "gear", "oracle"}
+    assert 0 < step["methods"]["grpo"]["seconds"] < step["methods"]["gear"]["seconds"] and step["methods"]["gear"]["gib"] > 0
     said = text(found)
+    assert "GiB" in said and "GiB" not in text({**found, "step": None})
     assert all(len(line) <= WIDTH for line in said.splitlines()), max(said.splitlines(), key=len)
     assert "Is the hint any good?" in said and "oracle" in said and "of form other instead" in said
     the_page_draws_it_and_escapes_what_it_shows(out.read_text(), found)
@@ -94,6 +98,7 @@ def the_page_draws_it_and_escapes_what_it_shows(page: str, found: dict) -> None:
     drawn = html({**found, "task": "<img src=x>", "advice": ["<b>"], "left_out": {"<i>": "</p><script>"}})
     assert "<img" not in drawn and "<b>" not in drawn and "<i>" not in drawn and "<script" not in drawn
     assert "There is none" in html({**found, "hint": None, "other_hints": []})
+    assert "memory of a training step" in page and "memory of" not in html({**found, "step": None})
 
 
 def test_tokens_can_be_measured_one_by_one():

@@ -191,6 +191,11 @@ def _cost(found: dict[str, Any]) -> str:
         ("this audition", f"{seconds['playing'] + seconds['measuring']:.0f} s", f"{playing:.0f} s of it playing"),
         ("tokens sampled for it", f"{found['sampled_tokens']:,}".replace(",", " "), "rollouts and continuations"),
     ]
+    if (step := found.get("step")) is not None:
+        of = f"of {step['rollouts']} such rollouts on one {step['gpu']}, by gear plan; GRPO, and the dearest method here"
+        for name, key, unit in (("memory of a training step", "gib", "GiB"), ("seconds of a training step", "seconds", "s")):
+            values = [one[key] for one in step["methods"].values()]
+            figures.append((name, f"{step['methods']['grpo'][key]:.2g} to {max(values):.2g} {unit}", of))
     return (
         f'{_figures(figures)}<p style="margin-top:1rem">Seconds to read the signals and assign the credit of all '
         f"{found['rollouts']} rollouts on this machine; forwards + backwards that a training step takes beyond GRPO's."

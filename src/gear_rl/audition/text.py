@@ -43,10 +43,25 @@ def text(found: dict[str, Any]) -> str:
     for why in dict.fromkeys(found["left_out"].values()):
         names = ", ".join(name for name, given in found["left_out"].items() if given == why)
         lines += textwrap.wrap(f"left out: {names}: {why}", WIDTH, initial_indent="  ", subsequent_indent="    ")
+    lines += _step(found.get("step"))
     lines += ["", "What to do"]
     for said in found["advice"]:
         lines += textwrap.wrap(said, WIDTH, initial_indent="  - ", subsequent_indent="    ")
     return "\n".join(lines)
+
+
+def _step(step: dict[str, Any] | None) -> list[str]:
+    """Methods that cost the same share a line."""
+    if step is None:
+        return []
+    by_cost: dict[str, list[str]] = {}
+    for name, one in sorted(step["methods"].items(), key=lambda item: item[1]["seconds"]):
+        fits = "" if one["fits"] else " (does not fit)"
+        by_cost.setdefault(f"{one['gib']:.1f} GiB{fits}, {one['seconds']:.2g} s", []).append(name)
+    lines = ["", f"What would it cost? A training step of {step['rollouts']} such rollouts, one {step['gpu']}, by gear plan"]
+    for cost, names in by_cost.items():
+        lines += textwrap.wrap(f"{cost}: {', '.join(names)}", WIDTH, initial_indent="  ", subsequent_indent="    ")
+    return lines
 
 
 def _known(found: dict[str, Any]) -> list[str]:

@@ -76,6 +76,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         forms = other_forms(groups.task, groups.rows[:: groups.size], groups.seed)
         found = audition(groups, names, args.measured, args.continuations, _say, forms)
+        found["step"] = _training_step(groups, [row["method"] for row in found["methods"]])
     finally:
         groups.task.close()
     if args.out is not None:
@@ -87,6 +88,38 @@ def run(args: argparse.Namespace) -> int:
 
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
+
+
+def _training_step(groups: Groups, names: list[str]) -> dict[str, Any] | None:
+    """Memory and seconds of a training step by each method, as `gear plan` has them for rollouts as long as these; None: it
+    does not know this kind of model."""
+    from statistics import mean
+
+    from gear_rl.planning.hardware import MEASURED_ON, this_gpu
+    from gear_rl.planning.memory import GIB
+    from gear_rl.planning.model_shapes import shape_of
+    from gear_rl.planning.plan import plan
+    from gear_rl.planning.setup import Setup
+    from gear_rl.sampling.rewind import turns_of
+
+    prompt, completion, turns, whole = (
+        max(1, round(mean(map(count, groups.played))))
+        for count in (
+            lambda p: len(p.prompt_ids), lambda p: sum(p.action_mask), lambda p: len(turns_of(p.action_mask)),
+            lambda p: len(p.completion_ids),
+        )
+    )  # fmt: skip
+    try:
+        setup = Setup(
+            shape_of(groups.model.config.to_dict(), "model", "the model"), this_gpu() or MEASURED_ON, prompt=prompt,
+            completion=completion, turns=min(turns, completion), reply=max(0, whole - completion) // max(1, turns - 1),
+            group=groups.size, rollouts=8 * groups.size,
+        )  # fmt: skip
+        plans = plan(setup, names)
+    except GearError:
+        return None
+    costs = {p.name: {"gib": p.memory.peak / GIB, "seconds": p.time.total + p.sampling, "fits": p.fits} for p in plans}
+    return {"gpu": setup.gpu.name, "rollouts": setup.rollouts, "methods": costs}
 
 
 def _recorded(args: argparse.Namespace, options: dict[str, Any]) -> Groups:

@@ -51,6 +51,18 @@ def find_gpu(name: str, memory: float | None = None) -> Gpu:
     return replace(found, memory=memory)
 
 
+def this_gpu() -> Gpu | None:
+    """The first GPU of this machine, with the memory it has; None: there is none, or none that is known."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+    here = torch.cuda.get_device_properties(0)
+    plain = here.name.replace(" ", "").lower()
+    found = next((gpu for name, gpu in GPUS.items() if name.split("-")[0].lower() in plain), None)
+    return found and replace(found, memory=here.total_memory / 2**30)
+
+
 @dataclass(frozen=True)
 class Rates:
     """How fast one GPU works. Fitted to `benchmarks/step_cost.py` on one H200 (docs/scaling.md shows how well)."""

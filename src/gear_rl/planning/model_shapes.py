@@ -132,19 +132,23 @@ def _from_dimensions(text: str) -> ModelShape:
 
 
 def _from_config(path: Path) -> ModelShape:
-    config = read_json(path)
+    return shape_of(read_json(path), path.parent.name, str(path))
+
+
+def shape_of(config: dict[str, Any], name: str, where: str) -> ModelShape:
+    """From a model's configuration. `where`: what an error calls it."""
     config = config.get("text_config") or config
     if any(config.get(key) for key in ("num_experts", "num_local_experts", "n_routed_experts")):
-        raise GearError(f"{path}: a mixture of experts; `gear plan` knows dense decoders only.")
+        raise GearError(f"{where}: a mixture of experts; `gear plan` knows dense decoders only.")
     names = dict(
         hidden="hidden_size", layers="num_hidden_layers", heads="num_attention_heads", intermediate="intermediate_size",
         vocab="vocab_size",
     )  # fmt: skip
     if missing := [key for key in names.values() if key not in config]:
-        raise GearError(f"{path}: lacks {', '.join(missing)}; `gear plan` knows Llama-like decoders only.")
-    given = {name: config[key] for name, key in names.items()}
+        raise GearError(f"{where}: lacks {', '.join(missing)}; `gear plan` knows Llama-like decoders only.")
+    given = {field: config[key] for field, key in names.items()}
     given["kv_heads"] = config.get("num_key_value_heads") or given["heads"]
     head_dim: Any = config.get("head_dim")
     if head_dim is None and all(isinstance(given[k], int) and given[k] > 0 for k in ("hidden", "heads")):
         head_dim = given["hidden"] // given["heads"]
-    return ModelShape(path.parent.name, head_dim=head_dim, tied=bool(config.get("tie_word_embeddings")), **given)
+    return ModelShape(name, head_dim=head_dim, tied=bool(config.get("tie_word_embeddings")), **given)
