@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from beside_trl import WHO, check_credited, check_same, small_trainer
+from datasets import Dataset, Features
+from datasets import Image as ImageFeature
+from peft import LoraConfig
 from PIL import Image
 from tiny_vision import picture, picture_questions, tiny_vision
 from trl import GRPOTrainer
@@ -140,3 +144,29 @@ def test_tools_that_may_return_images():
         refuse_image_tools(method("opsd"), [count, look])
     with pytest.raises(GearError, match="Annotate it"):
         refuse_image_tools(method("opsd"), [lambda word: "text"])
+
+
+@pytest.mark.parametrize("case", ["adapters", "several_pictures"])
+def test_grpo_with_images_is_trl(tmp_path, case):
+    """As TRL's own tests of models with vision: bit for bit theirs with `grpo`; `gear` trains, and differs."""
+    trainers = []
+    for who in WHO:
+        model, processor = tiny_vision()
+        data = picture_questions()
+        changes = dict(
+            max_completion_length=6, max_steps=2, pad_to_multiple_of=8, log_completions=True, log_multimodal=False
+        )
+        given = dict(peft_config=LoraConfig(r=2, target_modules=["q_proj", "v_proj"]))
+        if case == "several_pictures":
+            images = [[Image.fromarray(picture(i + j)) for j in range(1 + i % 2)] for i in range(len(data))]
+            features = Features(prompt=data.features["prompt"], images=[ImageFeature()])
+            data, given = Dataset.from_dict({"prompt": data["prompt"], "images": images}, features=features), {}
+        trainer = small_trainer(
+            who, tmp_path, dict(changes, beta=0.1 if given else 0.0, num_iterations=2), model=model,
+            processing_class=processor, train_dataset=data, **given,
+        )  # fmt: skip
+        trainer.train()
+        assert not trainer._logs["images"]
+        trainers.append(trainer)
+    check_same(*trainers[:2])
+    check_credited(trainers[0], trainers[2])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from beside_trl import WHO, check_credited, check_same, logged, saved_policies, tool_tokenizer, trainer_of
+from beside_trl import WHO, check_credited, check_same, logged, saved_policies, small_trainer, tool_tokenizer
 from datasets import Dataset
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
@@ -63,16 +63,26 @@ CASES = {
         dict(reward_funcs=lambda p: p["reward"]),
     ),
     "mixed_rewards": (
-        dict(reward_weights=[1.0, 0.5, 2.0, 0.1], log_completions=True, chat_template_kwargs={"enable_thinking": False}),
+        dict(
+            reward_weights=[1.0, 0.5, 2.0, 0.1], log_completions=True, chat_template_kwargs={"enable_thinking": False}
+        ),
         dict(MIXED_REWARDS, train_dataset=lambda p: CHATS),
     ),
     "stream": (dict(shuffle_dataset=False), dict(train_dataset=lambda p: STRINGS.to_iterable_dataset())),
     "evaluation": (
         dict(eval_strategy="steps", eval_steps=1, eval_on_start=True, num_generations_eval=1, loss_type="grpo"),
-        dict(eval_dataset=lambda p: {"a": STRINGS.select(range(2)), "b": STRINGS.select(range(2)).to_iterable_dataset()}),
+        dict(
+            eval_dataset=lambda p: {"a": STRINGS.select(range(2)), "b": STRINGS.select(range(2)).to_iterable_dataset()}
+        ),
     ),
     "moving_reference": (
-        dict(beta=0.1, sync_ref_model=True, ref_model_sync_steps=1, ref_model_mixup_alpha=0.5, generation_kwargs={"top_k": 9}),
+        dict(
+            beta=0.1,
+            sync_ref_model=True,
+            ref_model_sync_steps=1,
+            ref_model_mixup_alpha=0.5,
+            generation_kwargs={"top_k": 9},
+        ),
         {},
     ),
     "adaptive_entropy": (
@@ -92,6 +102,14 @@ CASES = {
     ),
     "experts": (dict(cast_lm_head_to_fp32=True), dict(model=lambda p: p["experts"])),
     "states": ({}, dict(model=lambda p: p["states"])),
+    "continuous_batching": (
+        dict(
+            use_transformers_continuous_batching=True,
+            transformers_continuous_batching_config=dict(num_blocks=32, max_batch_tokens=64),
+            max_steps=1,
+        ),
+        {},
+    ),
 }
 """Name → settings, and what else is given, from the folders of the models."""
 
@@ -99,7 +117,7 @@ CASES = {
 def trained(who, folder, policies, name):
     config, given = CASES[name]
     given = {"model": lambda p: p["dense"], "train_dataset": lambda p: STRINGS, **given}
-    trainer = trainer_of(who, folder, config, **{key: make(policies) for key, make in given.items()})
+    trainer = small_trainer(who, folder, config, **{key: make(policies) for key, make in given.items()})
     trainer.train()
     return trainer
 
@@ -109,7 +127,11 @@ def check_case(name, trainer):
     if name == "mixed_rewards":
         assert "digit_mean" in log and "digit_of_row" in trainer._logs["extra"]
     if name == "evaluation":
-        assert [e["step"] for e in trainer.state.log_history if "eval_a_loss" in e] == [0, 1, 2] and "eval_b_loss" in log
+        assert [e["step"] for e in trainer.state.log_history if "eval_a_loss" in e] == [
+            0,
+            1,
+            2,
+        ] and "eval_b_loss" in log
     if name == "adaptive_entropy":
         assert trainer.entropy_coef == pytest.approx(0.01 + 0.005 * 2), "once a step, not once a micro-batch"
     if name == "experts":
@@ -128,11 +150,13 @@ def test_beside_trl(tmp_path, policies, name):
 @pytest.mark.parametrize("why", ["nothing_scored", "all_truncated"])
 def test_nothing_to_learn_from_changes_nothing(tmp_path, policies, caplog, why):
     start = AutoModelForCausalLM.from_pretrained(policies["dense"]).state_dict()
-    config = dict(mask_truncated_completions=True, generation_kwargs={"suppress_tokens": [tool_tokenizer().eos_token_id]})
+    config = dict(
+        mask_truncated_completions=True, generation_kwargs={"suppress_tokens": [tool_tokenizer().eos_token_id]}
+    )
     reward = length_reward if why == "all_truncated" else none_scored
     for who in WHO:
         given = dict(model=policies["dense"], train_dataset=STRINGS, reward_funcs=reward)
-        trainer = trainer_of(who, tmp_path, config if why == "all_truncated" else {}, **given)
+        trainer = small_trainer(who, tmp_path, config if why == "all_truncated" else {}, **given)
         with caplog.at_level("WARNING"):
             trainer.train()
         assert all(torch.equal(p, start[n]) for n, p in trainer.model.named_parameters())
@@ -161,8 +185,8 @@ def test_what_trl_refuses_is_refused_alike(tmp_path, policies):
         said = set()
         for who in WHO:
             with pytest.raises(ValueError) as error:
-                trainer_of(who, tmp_path, config, **given)
+                small_trainer(who, tmp_path, config, **given)
             said.add((type(error.value), str(error.value)))
         assert len(said) == 1, said
     for who in WHO:
-        assert trainer_of(who, tmp_path, dict(dataloader_num_workers=2), **streamed).args.dataloader_num_workers == 0
+        assert small_trainer(who, tmp_path, dict(dataloader_num_workers=2), **streamed).args.dataloader_num_workers == 0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from beside_trl import WHO, check_credited, check_same, saved_policies, tool_tokenizer, trainer_of
+from beside_trl import WHO, check_credited, check_same, saved_policies, small_trainer, tool_tokenizer
 from datasets import Dataset
 
 ROOM = dict(max_completion_length=160, max_steps=1)
@@ -94,7 +94,7 @@ class Echo:
 def beside_trl(folder, texts, config, **given):
     trainers = []
     for who in WHO:
-        trainer = trainer_of(who, folder, {**ROOM, **config}, **given)
+        trainer = small_trainer(who, folder, {**ROOM, **config}, **given)
         replies(trainer, texts)
         trainer.train()
         trainers.append(trainer)
@@ -138,7 +138,9 @@ def test_an_unknown_environment_is_named_alike(tmp_path, model):
     rows = Dataset.from_dict({"environment": ["nowhere"] * 4})
     said = set()
     for who in WHO:
-        trainer = trainer_of(who, tmp_path, ROOM, model=model, train_dataset=rows, environment_factory={"echo": Echo})
+        trainer = small_trainer(
+            who, tmp_path, ROOM, model=model, train_dataset=rows, environment_factory={"echo": Echo}
+        )
         with pytest.raises(ValueError, match="nowhere") as error:
             trainer.train()
         said.add(str(error.value))

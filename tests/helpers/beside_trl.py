@@ -1,4 +1,4 @@
-"""One training three times: by `trl.GRPOTrainer`, and by `CreditGRPOTrainer` with `grpo` and with `gear`. Tiny random models."""
+"""One training three times: by TRL's trainer, and by ours with `grpo` and with `gear`. Tiny random models."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def hint_of(row):
     return "Write the digit three."
 
 
-def trainer_of(who, folder, config, **given):
+def small_trainer(who, folder, config, **given):
     kind = GRPOTrainer if who is None else CreditGRPOTrainer
     credit = {} if who is None else dict(credit=who, hint=hint_of if who == "gear" else None)
     given.setdefault("reward_funcs", length_reward)
@@ -72,7 +72,9 @@ def trainer_of(who, folder, config, **given):
 
 def logged(trainer):
     """Everything in the log but times, and but what we add."""
-    kept = [{k: v for k, v in entry.items() if "time" not in k and "second" not in k} for entry in trainer.state.log_history]
+    kept = [
+        {k: v for k, v in entry.items() if "time" not in k and "second" not in k} for entry in trainer.state.log_history
+    ]
     return [{k: repr(v) for k, v in entry.items() if not k.startswith(OURS)} for entry in kept]
 
 
