@@ -154,16 +154,17 @@ def test_grpo_with_images_is_trl(tmp_path, case):
         model, processor = tiny_vision()
         data = picture_questions()
         changes = dict(
-            max_completion_length=6, max_steps=2, pad_to_multiple_of=8, log_completions=True, log_multimodal=False
-        )
+            max_completion_length=6, pad_to_multiple_of=8, log_completions=True, log_multimodal=False,
+            num_iterations=2, importance_sampling_level="sequence",
+        )  # fmt: skip
         given = dict(peft_config=LoraConfig(r=2, target_modules=["q_proj", "v_proj"]))
         if case == "several_pictures":
             images = [[Image.fromarray(picture(i + j)) for j in range(1 + i % 2)] for i in range(len(data))]
             features = Features(prompt=data.features["prompt"], images=[ImageFeature()])
             data, given = Dataset.from_dict({"prompt": data["prompt"], "images": images}, features=features), {}
         trainer = small_trainer(
-            who, tmp_path, dict(changes, beta=0.1 if given else 0.0, num_iterations=2), model=model,
-            processing_class=processor, train_dataset=data, **given,
+            who, tmp_path, dict(changes, beta=0.1 if given else 0.0), model=model, processing_class=processor,
+            train_dataset=data, **given,
         )  # fmt: skip
         trainer.train()
         assert not trainer._logs["images"]

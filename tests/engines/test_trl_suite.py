@@ -11,7 +11,10 @@ from beside_trl import WHO, check_credited, check_same, logged, saved_policies, 
 from datasets import Dataset
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+from trl import GRPOTrainer
 from trl_setups import length_reward
+
+from gear_rl.engines.trl import CreditGRPOTrainer
 
 STRINGS = Dataset.from_dict({"prompt": [f"Count to {i}:" for i in range(8)], "digit": [i % 3 for i in range(8)]})
 CHATS = STRINGS.map(lambda row: {"prompt": [{"role": "user", "content": row["prompt"]}]})
@@ -138,6 +141,21 @@ def check_case(name, trainer):
         assert "aux_loss" in log
 
 
+def test_all_else_is_trls_own():
+    """What we define of what TRL's trainer has: nothing else of it, such as how rewards are read, can behave differently."""
+    ours = {name for name in vars(CreditGRPOTrainer) if hasattr(GRPOTrainer, name) and not name.startswith("__")}
+    assert ours == {
+        "_generate",
+        "_calculate_rewards",
+        "_generate_and_score_completions",
+        "_compute_loss",
+        "get_off_policy_mask",
+        "get_gamma_weights",
+        "_save_checkpoint",
+        "_load_optimizer_and_scheduler",
+    }
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_beside_trl(tmp_path, policies, name):
     theirs, grpo, gear = (trained(who, tmp_path, policies, name) for who in WHO)
@@ -157,13 +175,14 @@ def test_nothing_to_learn_from_changes_nothing(tmp_path, policies, caplog, why):
     for who in WHO:
         given = dict(model=policies["dense"], train_dataset=STRINGS, reward_funcs=reward)
         trainer = small_trainer(who, tmp_path, config if why == "all_truncated" else {}, **given)
-        with caplog.at_level("WARNING"):
-            trainer.train()
+        caplog.clear()
+        trainer.train()
+        assert ("reward functions returned None" in caplog.text) == (why == "nothing_scored")
         assert all(torch.equal(p, start[n]) for n, p in trainer.model.named_parameters())
         assert logged(trainer)[0]["loss"] == "0.0"
 
 
-def test_what_trl_refuses_is_refused_alike(tmp_path, policies):
+def test_what_trl_refuses_is_refused_alike(tmp_path, policies, caplog):
     """The same exception and the same words, whoever trains."""
     stream, model = STRINGS.to_iterable_dataset(), policies["dense"]
     streamed = dict(model=model, train_dataset=stream)
@@ -190,3 +209,6 @@ def test_what_trl_refuses_is_refused_alike(tmp_path, policies):
         assert len(said) == 1, said
     for who in WHO:
         assert small_trainer(who, tmp_path, dict(dataloader_num_workers=2), **streamed).args.dataloader_num_workers == 0
+        caplog.clear()
+        small_trainer(who, tmp_path, dict(importance_sampling_level="sequence"), model=model, train_dataset=STRINGS)
+        assert "importance_sampling_level" in caplog.text, "a warning of TRL's"

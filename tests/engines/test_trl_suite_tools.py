@@ -134,14 +134,18 @@ def test_an_environment_owns_data_and_reward(tmp_path, model):
         assert trainer.state.log_history[0]["reward"] == 2.0
 
 
-def test_an_unknown_environment_is_named_alike(tmp_path, model):
-    rows = Dataset.from_dict({"environment": ["nowhere"] * 4})
+@pytest.mark.parametrize("wrong", ["environment", "rollout"])
+def test_what_trl_refuses_in_a_step_is_refused_alike(tmp_path, model, wrong):
+    rows = Dataset.from_dict({"environment": ["nowhere"] * 4}) if wrong == "environment" else CHATS
+    given = dict(environment_factory={"echo": Echo}) if wrong == "environment" else dict(rollout_func=without_keys)
     said = set()
     for who in WHO:
-        trainer = small_trainer(
-            who, tmp_path, ROOM, model=model, train_dataset=rows, environment_factory={"echo": Echo}
-        )
-        with pytest.raises(ValueError, match="nowhere") as error:
+        trainer = small_trainer(who, tmp_path, ROOM, model=model, train_dataset=rows, **given)
+        with pytest.raises(ValueError) as error:
             trainer.train()
         said.add(str(error.value))
-    assert len(said) == 1
+    assert len(said) == 1 and ("nowhere" if wrong == "environment" else "logprobs") in said.pop()
+
+
+def without_keys(prompts, trainer):
+    return {"prompt_ids": [[1]] * len(prompts)}
