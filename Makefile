@@ -15,7 +15,7 @@ export HF_HUB_OFFLINE ?= 1
 export TRL_EXPERIMENTAL_SILENCE ?= 1
 export NO_MKDOCS_2_WARNING ?= 1
 
-.PHONY: train test lint audit docs browser nightly evidence-smoke chaos fuzz guards soak clean verl-smoke verl-quick processes vllm-smoke environments verifiers openenv inspect trackers
+.PHONY: train test lint audit docs browser nightly evidence-smoke chaos fuzz guards soak clean verl-smoke verl-quick processes vllm-smoke environments verifiers openenv inspect trackers trl-suite
 train: $(READY)
 	$(BIN)/gear train $(ARGS)
 
@@ -63,6 +63,14 @@ VLLM_VENV := .venv-vllm
 vllm-smoke:
 	test -x $(VLLM_VENV)/bin/python || { echo "no $(VLLM_VENV): docs/vllm.md says how it is made"; exit 2; }
 	for part in interface script train; do $(VLLM_VENV)/bin/python tests/vllm_smoke/smoke.py $$part || exit 1; done
+
+# TRL's own tests of its trainer, with ours in its place: TRL=a checkout of TRL, CREDIT=gear, grpo, or trl for TRL's own. Their models come
+# from the Hub. docs/trl_tests.md says what came of it. Not part of `make test`.
+CREDIT ?= gear
+trl-suite: $(READY)
+	test -f "$(TRL)/tests/test_grpo_trainer.py" || { echo "TRL=$(TRL) is no checkout of TRL: make trl-suite TRL=path/to/trl"; exit 2; }
+	HF_HUB_OFFLINE=0 CREDIT=$(CREDIT) PYTHONPATH=tests/trl_suite:$$PYTHONPATH $(BIN)/python -m pytest -q -p our_trainer \
+	  -c /dev/null --rootdir $(TRL) $(TRL)/tests/test_grpo_trainer.py $(ARGS)
 
 # DeepSpeed ZeRO-2 and ZeRO-3 with TRL, two processes on a CPU: as one process, and killed and resumed by `gear train` (DDP, too). Six
 # minutes on two idle cores. deepspeed lies in a small environment on top of the usual one. Not part of `make test`.
