@@ -5,10 +5,12 @@ Written from what TRL's own tests of its trainer cover.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from datasets import Dataset
-from peft import LoraConfig, PromptTuningConfig, TaskType
+from peft import LoraConfig, PrefixTuningConfig, PromptTuningConfig, TaskType
 from trl import GRPOConfig, GRPOTrainer
 from trl_setups import build, length_reward
 
@@ -108,15 +110,42 @@ def test_masks_and_weights_decide_for_whole_rollouts():
     per_token, per_rollout = torch.tensor([[3.0, -1.0, 1.0], [-2.0, 1.0, 0.0]]), torch.tensor([[1.0], [-1.0]])
     for_tokens = CreditGRPOTrainer.get_gamma_weights(per_token, log_ratio, mask, None)
     assert torch.equal(for_tokens, GRPOTrainer.get_gamma_weights(per_rollout, log_ratio, mask, None))
-    arguments = dict(per_token_logps=-log_ratio, sampling_per_token_logps=log_ratio, mask=mask, off_policy_threshold=0.1)
+    arguments = dict(
+        per_token_logps=-log_ratio, sampling_per_token_logps=log_ratio, mask=mask, off_policy_threshold=0.1
+    )
     kept = CreditGRPOTrainer.get_off_policy_mask(advantages=per_token, **arguments)
-    assert kept.tolist() == GRPOTrainer.get_off_policy_mask(advantages=per_rollout, **arguments).tolist() == [[1.0], [0.0]]
+    assert (
+        kept.tolist() == GRPOTrainer.get_off_policy_mask(advantages=per_rollout, **arguments).tolist() == [[1.0], [0.0]]
+    )
 
 
-def test_a_model_that_scoring_cannot_read_still_trains_with_grpo(tmp_path, workshop, rows):
-    def prompts():
-        return dict(peft_config=PromptTuningConfig(task_type=TaskType.CAUSAL_LM, num_virtual_tokens=2))
+@pytest.mark.parametrize("kind", [PromptTuningConfig, PrefixTuningConfig])
+def test_gear_reads_a_model_with_virtual_tokens(tmp_path, workshop, rows, kind):
+    """Tokens that only an adapter knows, before the prompt: signals against one plain forward of the whole model each."""
+    seen = []
+    changes = dict(peft_config=kind(task_type=TaskType.CAUSAL_LM, num_virtual_tokens=3), learning_rate=0.0, max_steps=1)
+    _, trainer = trained(CreditGRPOTrainer, tmp_path, workshop, rows, changes, credit="gear", recorder=seen.append)
+    (scored,) = seen
 
-    with pytest.raises(GearError, match="virtual tokens"):
-        trained(CreditGRPOTrainer, tmp_path, workshop, rows, prompts(), credit="gear")
-    trained(CreditGRPOTrainer, tmp_path, workshop, rows, prompts(), credit="grpo", hint=None)
+    @torch.no_grad()
+    def log_softmax(prompt, completion):
+        logits = trainer.policy.eval()(input_ids=torch.tensor([[*prompt, *completion]])).logits[0]
+        return logits[-len(completion) - 1 : -1].log_softmax(-1)
+
+    for i, completion in enumerate(scored.sampled.completion_ids):
+        student = log_softmax(scored.sampled.prompt_ids[i], completion)
+        teacher = log_softmax(scored.hinted.prompt_ids[i], completion)
+        kl = (student.exp() * (student - teacher)).sum(1)
+        torch.testing.assert_close(scored.rollouts.signals["reverse_kl"][i, : len(kl)], kl, atol=1e-4, rtol=1e-3)
+        assert kl.max() > 1e-3
+        with trainer.policy.disable_adapter():
+            assert (log_softmax(scored.sampled.prompt_ids[i], completion) - student).abs().max() > 1e-3, "they matter"
+
+
+def test_virtual_tokens_that_a_method_cannot_read(tmp_path, workshop, rows):
+    """`grpo` reads nothing; a method that adds tokens of its own would leave the virtual ones out."""
+    for name, reads in (("grpo", False), ("opsd", True)):
+        changes = dict(peft_config=PromptTuningConfig(task_type=TaskType.CAUSAL_LM, num_virtual_tokens=2))
+        given = dict(credit=name, hint="hint" if reads else None)
+        with pytest.raises(GearError, match="virtual tokens") if reads else nullcontext():
+            trained(CreditGRPOTrainer, tmp_path, workshop, rows, changes, **given)

@@ -31,7 +31,7 @@ from gear_rl.chat.messages import Prompt
 from gear_rl.engines import refusals
 from gear_rl.engines.ranks import check_agreement, join, weighted_means
 from gear_rl.engines.step import CreditStep, Recorder, teacher_of
-from gear_rl.engines.trl_images import refuse_image_tools, refuse_images, seeing_images
+from gear_rl.engines.trl_images import refuse_image_tools, refuse_images, refuse_virtual_tokens, seeing_images
 from gear_rl.engines.trl_support import (
     alone,
     in_trl_shape,
@@ -42,7 +42,7 @@ from gear_rl.engines.trl_support import (
 )
 from gear_rl.errors import GearError
 from gear_rl.methods import method
-from gear_rl.scoring.body import body_of, has_dropout, reading_states
+from gear_rl.scoring.body import body_of, has_dropout, has_virtual_tokens, reading_states
 from gear_rl.scoring.images import ImageScorer
 from gear_rl.scoring.masking import BUDGET
 from gear_rl.scoring.padding import padded
@@ -158,6 +158,9 @@ class CreditGRPOTrainer(GRPOTrainer):
         per_process = self.args.per_device_train_batch_size * self.args.steps_per_generation  # type: ignore[attr-defined]
         refusals.refuse_split_groups(self.method, per_process, self.group_size, processes)
         refusals.refuse_small_dataset(self.train_dataset, per_process * processes // self.group_size, processes)
+        virtual = has_virtual_tokens(self.policy)
+        if virtual:
+            refuse_virtual_tokens(self.method)
         if reads_policy(self.method):
             body_of(self.policy)  # an error where scoring cannot read this model
         self.weights = Weights(self.policy, sharded_later=will_be_sharded(self.accelerator, self.method))
@@ -165,7 +168,7 @@ class CreditGRPOTrainer(GRPOTrainer):
         ranks = join(self.accelerator.device)
         settings = dict(credit=credit, credit_options=self.method.options, teacher=(t.kind, t.every, t.decay))
         check_agreement(ranks, "settings", settings | dict(mix_steps=mix_steps, mask_budget=mask_budget))
-        scorer = ImageScorer(self.weights, self.temperature) if self._is_vlm else Scorer(self.weights, self.temperature)
+        scorer = (ImageScorer if self._is_vlm or virtual else Scorer)(self.weights, self.temperature)
         name, success = self.method.name, self.method.success_at
         reader = Reader(scorer, self.teacher, self._tokenizer, sources, self._tokenized, name, success)
         self.credit_step = CreditStep(self.method, reader, mix_steps=mix_steps, ranks=ranks, recorder=recorder)

@@ -15,6 +15,7 @@ from gear_rl.assignment.signals import find_signal
 from gear_rl.errors import GearError
 from gear_rl.methods import Method
 from gear_rl.scoring import scorer
+from gear_rl.scoring.body import has_virtual_tokens
 from gear_rl.scoring.images import ImageScorer
 from gear_rl.scoring.padding import padded
 from gear_rl.signals.sampled import Ids
@@ -53,6 +54,15 @@ def refuse_image_tools(method: Method, tools: Iterable[Callable[..., Any]]) -> N
             )
 
 
+def refuse_virtual_tokens(method: Method) -> None:
+    """For a model with an adapter of prompts, which is read by the same passes as one with images."""
+    if _unreadable(method):
+        raise GearError(
+            f"method {method.name!r} cannot be used with an adapter that puts virtual tokens before the prompt (prompt or prefix "
+            "tuning). Use LoRA, or gear or grpo, which work with virtual tokens."
+        )
+
+
 def _unreadable(method: Method) -> str | None:
     """Why images do not go with the method; None: they do."""
     unread = [n for n in method.needs if (s := find_signal(n)) and s.source == "model" and n not in READABLE]
@@ -63,9 +73,10 @@ def _unreadable(method: Method) -> str | None:
 
 
 def seeing_images(trainer: Any, batch: dict[str, Any]) -> AbstractContextManager[None]:
-    """Inside, the trainer's scorer reads `batch`, TRL's, with its images."""
+    """Inside, the trainer's scorer reads `batch`, TRL's, with its images and the policy's virtual tokens."""
     reader = trainer.credit_step.reader
-    if not isinstance(reader.scorer, ImageScorer) or batch.get("pixel_values") is None:
+    seen = batch.get("pixel_values") is not None or has_virtual_tokens(trainer.policy)
+    if not isinstance(reader.scorer, ImageScorer) or not seen:
         return nullcontext()
     return reader.scorer.seeing(ImageBatch(trainer, batch))
 

@@ -24,14 +24,13 @@ def unwrapped(model: Any) -> Any:
     return model
 
 
+def has_virtual_tokens(model: Any) -> bool:
+    """Whether an adapter (prompt tuning, prefix tuning) puts tokens of its own before the prompt: the body alone lacks them."""
+    return any(getattr(adapter, "is_prompt_learning", False) for adapter in getattr(model, "peft_config", {}).values())
+
+
 def body_of(model: Any) -> Any:
     """Ids in, final hidden states (B, T, D) out. Of a PEFT model the inner one, with its adapters in place."""
-    for name, adapter in getattr(model, "peft_config", {}).items():
-        if getattr(adapter, "is_prompt_learning", False):
-            raise GearError(
-                f"adapter {name!r} is {adapter.peft_type.value}: it puts virtual tokens before the prompt, and the model's "
-                "body does not see those. Use LoRA or another adapter of weights."
-            )
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
     body = base.get_decoder() if hasattr(base, "get_decoder") else getattr(base, "base_model", None)
     if body is None or body is base:

@@ -1,4 +1,5 @@
-"""Signals of rollouts with images: the engine runs the policy with the images, scoring takes the states it goes through."""
+"""Signals of rollouts with images or virtual tokens: the engine runs the policy with them, scoring takes the states it goes
+through."""
 
 from __future__ import annotations
 
@@ -25,9 +26,9 @@ class WithImages(Protocol):
 
 
 class ImageScorer(Scorer):
-    """A scorer that reads batches with images inside `seeing`, and all others as `Scorer` does.
+    """A scorer that reads batches with images or virtual tokens inside `seeing`, and all others as `Scorer` does.
 
-    With images a prompt is more than its tokens, so every rollout is read with its own.
+    With these a prompt is more than its tokens, so every rollout is read with its own.
     """
 
     _batch: WithImages | None = None
@@ -35,7 +36,9 @@ class ImageScorer(Scorer):
     @contextmanager
     def seeing(self, batch: WithImages) -> Iterator[None]:
         if self.weights.sharded:
-            raise GearError("prompts or tool results with images are not supported where weights are sharded: use DDP.")
+            raise GearError(
+                "images, and adapters with virtual tokens, are not supported where weights are sharded: use DDP."
+            )
         self._batch = batch
         try:
             yield
@@ -52,7 +55,7 @@ class ImageScorer(Scorer):
         for prompts in sides:
             with reading_states(self.model) as read:
                 self._batch.logprobs(prompts, asked.rows)
-            (hidden,) = read  # (n, P + T, D), prompts padded to P
+            (hidden,) = read  # (n, P + T, D), prompts padded to P, virtual tokens before them
             before_first = hidden.shape[1] - asked.ids.shape[1] - 1
             states.append(hidden[asked.rollout, before_first + asked.token])
         return states

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from gear_rl.errors import GearError
-from gear_rl.scoring.body import body_of, unwrapped
+from gear_rl.scoring.body import body_of, has_virtual_tokens, unwrapped
 from gear_rl.scoring.head import Head
 from gear_rl.scoring.sharded_weights import FSDP2, Zero3, kind_of, looks_sharded
 
@@ -152,6 +152,11 @@ class Body:
         self._weights, self._body = weights, body_of(weights.model)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if has_virtual_tokens(self._weights.model):
+            raise GearError(
+                "an adapter puts virtual tokens before the prompt (prompt or prefix tuning), and the model's body does not see "
+                "those. Use LoRA or another adapter of weights."
+            )
         return self._weights.layout.reading(lambda: self._body(*args, **kwargs))
 
     @property
