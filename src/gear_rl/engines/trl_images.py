@@ -58,8 +58,8 @@ def refuse_virtual_tokens(method: Method) -> None:
     """For a model with an adapter of prompts, which is read by the same passes as one with images."""
     if _unreadable(method):
         raise GearError(
-            f"method {method.name!r} cannot be used with an adapter that puts virtual tokens before the prompt (prompt or prefix "
-            "tuning). Use LoRA, or gear or grpo, which work with virtual tokens."
+            f"method {method.name!r} cannot read adapters that put virtual tokens before the prompt (prompt or prefix tuning). "
+            "Use LoRA, or gear or grpo, which work with virtual tokens."
         )
 
 
