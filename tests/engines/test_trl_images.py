@@ -155,7 +155,7 @@ def test_grpo_with_images_is_trl(tmp_path, case):
         data = picture_questions()
         changes = dict(
             max_completion_length=6, pad_to_multiple_of=8, log_completions=True, log_multimodal=False,
-            num_iterations=2, importance_sampling_level="sequence",
+            num_iterations=2, importance_sampling_level="sequence", max_steps=2,
         )  # fmt: skip
         given = dict(peft_config=LoraConfig(r=2, target_modules=["q_proj", "v_proj"]))
         if case == "several_pictures":

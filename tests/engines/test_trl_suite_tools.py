@@ -10,7 +10,7 @@ import torch
 from beside_trl import WHO, check_credited, check_same, saved_policies, small_trainer, tool_tokenizer
 from datasets import Dataset
 
-ROOM = dict(max_completion_length=160, max_steps=1)
+ROOM = dict(max_completion_length=160)
 CHATS = Dataset.from_dict({"prompt": [[{"role": "user", "content": f"Double {i}."}] for i in range(4)]})
 
 

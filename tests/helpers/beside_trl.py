@@ -17,7 +17,7 @@ from trl_setups import arguments, length_reward
 
 from gear_rl.engines.trl import CreditGRPOTrainer
 
-SHORT = dict(max_completion_length=4, per_device_train_batch_size=4, num_generations=2, max_steps=2)
+SHORT = dict(max_completion_length=4, per_device_train_batch_size=4, num_generations=2, max_steps=1)
 WHO = (None, "grpo", "gear")
 """None: TRL's own trainer. Else the credit method."""
 OURS = ("credit/", "signals/", "guards/")
