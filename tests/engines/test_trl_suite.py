@@ -138,6 +138,7 @@ def check_case(name, trainer):
     if name == "evaluation":
         assert [e["step"] for e in trainer.state.log_history if "eval_a_loss" in e] == [0, 1]
         assert "eval_b_loss" in log
+        assert "eval_loss" in trainer.evaluate(STRINGS.select(range(2)).to_iterable_dataset())
     if name == "adaptive_entropy":
         assert trainer.entropy_coef == pytest.approx(0.01 + 0.005 * 2), "once a step, not once a micro-batch"
     if name == "experts":
