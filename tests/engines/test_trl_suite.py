@@ -62,7 +62,7 @@ MIXED_REWARDS = dict(
 )
 CASES = {
     "prompts_as_strings": (
-        dict(per_device_train_batch_size=2, num_generations=4, gradient_accumulation_steps=2, dataloader_num_workers=1),
+        dict(per_device_train_batch_size=2, num_generations=4, gradient_accumulation_steps=2),
         dict(reward_funcs=lambda p: p["reward"], reward_processing_classes=lambda p: tool_tokenizer()),
     ),
     "mixed_rewards": (
