@@ -80,14 +80,14 @@ class Clusters:
         return found
 
     def form(self) -> None:
-        """Name the clusters, once all rollouts are in: those of a single text are put together by their kind."""
+        """Name the clusters, once all rollouts are in: texts that occur once are put together by their turn."""
         winners = {key: _called_by_winners(rollouts) for key, rollouts in self._calls.items()}
         named = [(self._name(each, winners.get(each.key, {})), each) for each in self.blamed]
         often = Counter(name for name, _ in named)
         groups: dict[tuple[Any, ...], list[Blamed]] = defaultdict(list)
         for (turn, what, text, instead), each in named:
             alone = what == "text" and often[turn, what, text, instead] == 1
-            groups[(turn, "other", "other texts", None) if alone else (turn, what, text, instead)].append(each)
+            groups[(turn, "other", "", None) if alone else (turn, what, text, instead)].append(each)
         blame = {name: sum(each.blame for each in members) for name, members in groups.items()}
         # By size, then by blame; what is only alike in its turn comes last, and equals stand in an order that does not change.
         order = lambda name: (name[1] == "other", -len(groups[name]), -blame[name], repr(name))  # noqa: E731
@@ -111,6 +111,8 @@ class Clusters:
             shown = [each for each in members if id(each) in example_of]
             best = max(shown, key=lambda each: each.blame, default=None)
             group, rollout = example_of[id(best)] if best else (-1, 0)
+            if what == "other":
+                what, text = "other" if len(members) > 1 else "text", max(members, key=lambda each: each.blame).text
             rows.append(
                 {
                     "turn": turn,

@@ -23,6 +23,7 @@ from typing import Any
 
 from gear_rl.errors import GearError
 from gear_rl.files import parse_json
+from gear_rl.records.measured import measured_path
 from gear_rl.report.notes import Notes, checked_note, notes_path
 from gear_rl.report.page import waiting_page
 from gear_rl.report.sources import NothingRecorded, open_source
@@ -49,6 +50,8 @@ class Server(ThreadingHTTPServer):
         self.page: bytes | None = None
         self.version = 0
         self.message = "The run has no rollouts yet."
+        self.changed = time.time()
+        """When a file of the run last changed: one that is killed says nothing more."""
 
     @property
     def url(self) -> str:
@@ -58,7 +61,7 @@ class Server(ThreadingHTTPServer):
         self.page, self.version, self.message = page, self.version + 1, ""
 
     def state(self) -> dict[str, Any]:
-        return {"version": self.version, "message": self.message}
+        return {"version": self.version, "message": self.message, "quiet": max(0, int(time.time() - self.changed))}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -141,6 +144,7 @@ def watch(paths: list[Path], build: Callable[[int], bytes], say: Callable[[str],
             now, began = _stamps(paths), time.monotonic()
             if now != seen:
                 seen = now
+                server.changed = max((stamp[0] / 1e9 for stamp in now if stamp), default=server.changed)
                 try:
                     server.show(build(server.version + 1))
                 except NothingRecorded as error:
@@ -163,7 +167,8 @@ def _stamps(paths: list[Path]) -> list[Any]:
     stamps: list[Any] = []
     for path in paths:
         folder = RunFolder(path)
-        for file in (folder.rollouts, folder.metrics, folder.evaluation) if path.is_dir() else (path,):
+        files = [folder.rollouts, folder.metrics, folder.evaluation] if path.is_dir() else [path]
+        for file in [*files, measured_path(files[0])]:
             try:
                 found = file.stat()
                 stamps.append((found.st_mtime_ns, found.st_size, found.st_ino))

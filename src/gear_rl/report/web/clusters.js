@@ -2,8 +2,8 @@
 
 const clusterName = ({ turn, what, text, instead }) => {
   const told = { "wrong tool": ["wrong tool: ", mono(text)], argument: ["argument ", text.split(" of ").flatMap((word, k) => [k ? " of " : "", mono(word)])], "tool call": ["call of ", mono(text)],
-    other: [text], text: [mono(text)] }[what] ?? [what];
-  return [told, ` in turn ${turn}`, instead && el("span", { class: "muted" }, " where winners called ", mono(instead))];
+    other: ["different texts"], text: [mono(text)] }[what] ?? [what];
+  return [told, ` in turn ${turn}`, what === "other" && el("span", { class: "muted" }, ", such as ", mono(text)), instead && el("span", { class: "muted" }, " where winners called ", mono(instead))];
 };
 const mono = (text) => el("span", { class: "mono" }, visible(text));
 

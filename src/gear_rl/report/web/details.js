@@ -44,7 +44,7 @@ function toolPanel(rollout, where) {
   const turns = turnsOf(rollout, where.run);
   const withTools = turns.filter(({ calls, reply }) => calls.length || reply.trim());
   if (!withTools.length) return el("p", { class: "missing" }, "no tool calls and no replies");
-  return el("table", { class: "calls" }, el("tr", {}, ["turn", "did", "the reply", "credit"].map((name) => el("th", { scope: "col" }, name))),
+  return el("table", { class: "calls" }, el("tr", {}, ["turn", "action", "reply", "credit"].map((name) => el("th", { scope: "col" }, name))),
     withTools.map(({ turn, start, text, calls, reply, credit }) => el("tr", {},
       el("td", {}, placeLink({ ...where, token: start }, {}, String(turn))),
       el("td", {}, calls.length ? calls.map((call) => el("div", { class: "call" }, shownCall(call))) : passage((part) => visible(part, true), text, 300)),
@@ -58,7 +58,7 @@ function verdictPanel(facts, verdict) {
   return el("div", { class: "verdict" },
     el("table", {}, rows.map(([name, value]) => el("tr", {}, el("th", { scope: "row" }, visible(name)), el("td", {}, value)))),
     verdict?.feedback ? passage((part) => visible(part, true), verdict.feedback)
-      : el("p", { class: "missing" }, verdict ? "the verifier left no words" : "the record has no parts of the reward and no words of the verifier"));
+      : el("p", { class: "missing" }, verdict ? "the verifier gave no feedback" : "the record has no reward parts and no feedback of the verifier"));
 }
 
 const fileName = (group, i) => `step-${group.step}-group-${group.group}-rollout-${i + 1}`;

@@ -3,7 +3,7 @@
 
 function heading(group) {
   return el("h3", { id: "group-title" }, `Step ${group.step}, group ${group.group}`,
-    group.alarm && el("span", { class: "alarm" }, " ▲ a guard rang at this step"));
+    group.alarm && el("span", { class: "alarm" }, " ▲ a guard raised an alarm at this step"));
 }
 
 function figureButtons(group) {
@@ -42,10 +42,10 @@ async function promptBlock(group) {
   return block;
 }
 
-// A rollout in its place in the group, by which links and notes name it; said where a group has several prompts.
+// A rollout with its number in the group, by which links, notes and siblings name it.
 function numbered(group, i, node) {
   node.dataset.rollout = i;
-  if (group.prompts > 1) node.prepend(el("p", { class: "number" }, `rollout ${i + 1}`));
+  node.querySelector(".mark").after(el("span", { class: "number" }, `rollout ${i + 1}`));
   node.append(detailsOf(group, i, node));
   return node;
 }
@@ -120,8 +120,16 @@ function groupPane() {
     if (!node) return;
     const same = [...pane.querySelectorAll(`.card[data-aligned="${node.dataset.aligned}"]`)]; // under every method
     await Promise.all(same.map((c) => c.fill?.()));
-    if (token === null || !node.rollout) node.scrollIntoView({ block: "start", behavior: "instant" });
-    else node.showToken(token);
+    const go = () => (token === null || !node.rollout ? node.scrollIntoView({ block: "start", behavior: "instant" }) : node.showToken(token));
+    go();
+    // Cards above fill as they come into sight, and push it away: go there again until it stays.
+    for (let frames = 0, calm = 0, at = null; frames < 90 && calm < 10 && node.isConnected; frames++) {
+      await new Promise(requestAnimationFrame);
+      const { top } = node.getBoundingClientRect();
+      if (at !== null && Math.abs(top - at) > 1) go();
+      calm = top === at ? calm + 1 : 0;
+      at = node.getBoundingClientRect().top;
+    }
   };
   when("group", () => { everything = false; writeHash(); draw(); });
   when("matching", () => { everything = false; draw(); });

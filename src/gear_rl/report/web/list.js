@@ -27,7 +27,7 @@ function groupList() {
     return el("div", { class: "row", id: `row-${g}`, role: "option", "data-group": g, "aria-selected": String(g === state.group),
         "aria-label": `step ${group.step}, group ${group.group}, mean reward ${short(mean)}`, vars: { top: `${place * ROW}px` } },
       el("div", { class: "row-head" }, el("b", {}, `step ${group.step}`), ` · group ${group.group}`,
-        group.alarm && el("span", { class: "alarm", title: "a guard rang at this step" }, " ▲ alarm"),
+        group.alarm && el("span", { class: "alarm", title: "a guard raised an alarm at this step" }, " ▲ alarm"),
         el("span", { class: "row-reward" }, kept ? `${kept.length} of ${facts.length}` : `mean ${short(mean)}`)),
       el("div", { class: "marks" }, facts.slice(0, 32).map((f, i) => {
         const node = mark(f);
@@ -56,6 +56,7 @@ function groupList() {
     inner.replaceChildren();
     drawn = new Map();
     inner.style.height = `${numbers.length * ROW}px`;
+    frame.style.setProperty("--all", `${Math.max(1, numbers.length) * ROW + 1}px`); // few groups need no tall box
     const rollouts = numbers.reduce((sum, g) => sum + (state.matching ? state.matching[g].length : index.groups[g].rollouts.length), 0);
     total.replaceChildren(numbers.length ? `${plural(rollouts, "rollout")} in ${plural(numbers.length, "group")}` : "nothing matches");
     if (numbers.length && !numbers.includes(state.group)) set("group", numbers[0]);

@@ -64,7 +64,7 @@ function linePlot({ key, name, about, series, span, marks = {}, choose, point })
     series.flatMap(({ run, steps, values }) => [
       svg("path", { class: `line raw run-${run % 6}`, d: path(steps, values) }),
       svg("path", { class: `line run-${run % 6}`, d: path(steps, smoothed(values)) })]), cross);
-  const ringing = marks.alarms?.length ? el("span", { class: "alarm", title: `rang at ${plural(marks.alarms.length, "step")}` }, " ▲") : null;
+  const ringing = marks.alarms?.length ? el("span", { class: "alarm", title: `alarm at ${plural(marks.alarms.length, "step")}` }, " ▲") : null;
   const readout = (step) => {
     const parts = series.map(({ run, steps, values }) => {
       let at = steps.length - 1;

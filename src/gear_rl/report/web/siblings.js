@@ -1,4 +1,4 @@
-// Two rollouts of one prompt, up to where they first part: what both said, what each did then, and what credit it got.
+// Two rollouts of one prompt, up to where they first differ: what both said, what each did then, and what credit it got.
 
 const COMMON_SHOWN = 24, STEP_SHOWN = 60; // tokens
 
@@ -57,8 +57,8 @@ function side(group, i, run, rollout, at) {
   node.append(box, el("table", {},
     sampled && row("credit of its first token", exact(rollout.advantages[at])),
     sampled && row("of this step", short(creditOf(rollout, at, end))),
-    row("of all that follows", short(creditOf(rollout, at, rollout.n))),
-    sampled && reply > end && row("the reply", el("span", { class: "mono" }, visible(textOf(rollout, end, Math.min(reply, end + STEP_SHOWN), run))))),
+    row("of this and all that follows", short(creditOf(rollout, at, rollout.n))),
+    sampled && reply > end && row("reply", el("span", { class: "mono" }, visible(textOf(rollout, end, Math.min(reply, end + STEP_SHOWN), run))))),
     placeLink({ group: index.groups.indexOf(group), rollout: i, token: at, run }, {}, "go there"));
   return node;
 }
@@ -74,18 +74,18 @@ function siblings(group) {
     const [i, j] = [Number(first.value), Number(second.value)];
     const [a, b] = [group.rollouts[i][run], group.rollouts[j][run]];
     const { left, right, at } = await departure(a, b);
-    const turn = at > 0 ? left.turns.slice(0, at).reduce((x, y) => Math.max(x, y), 0) : 0;
     const environment = at < left.n && at < right.n && !left.mask[at] && !right.mask[at];
+    const longer = at < left.n ? left : right;
+    const turn = longer.turns.slice(0, at + 1).reduce((last, t, k) => (longer.mask[k] ? Math.max(last, t) : last), 0);
     const sentence = i === j ? "These are one rollout." : at === left.n && at === right.n ? "Both say the same to the end."
-      : at === 0 ? "They part at the first token." : `The first ${plural(at, "token")} are the same, into turn ${turn}.`;
-    body.replaceChildren(el("p", {}, sentence, environment && " Then the environment answered differently.",
-      a.blobs[0] !== b.blobs[0] && " Their prompts or hints differ."),
+      : at === 0 ? "They differ from the first token on." : `The first ${at > 1 ? `${count(at)} tokens are` : "token is"} the same. They first differ in ${environment ? "the reply to " : ""}turn ${turn}.`;
+    body.replaceChildren(el("p", {}, sentence, a.blobs[0] !== b.blobs[0] && " Their prompts or hints differ."),
       at > 0 ? el("p", { class: "common" }, at > COMMON_SHOWN && "… ", visible(textOf(left, Math.max(0, at - COMMON_SHOWN), at, run), true)) : "",
       i === j ? "" : el("div", { class: "departures" }, side(group, i, run, left, at), side(group, j, run, right, at)));
     body.dataset.at = at;
   };
   const show = () => draw().catch(() => body.replaceChildren(el("p", { class: "missing" }, DAMAGED)));
-  const fold = el("details", { class: "siblings", id: "siblings" }, el("summary", {}, "compare two siblings where they first part"),
+  const fold = el("details", { class: "siblings", id: "siblings" }, el("summary", {}, "compare two siblings where they first differ"),
     el("div", { class: "pick" }, first, " with ", second, severalRuns && el("span", { class: "muted" }, " under ", visible(index.runs[run].name))), body);
   fold.addEventListener("toggle", async () => {
     if (!fold.open || body.childElementCount) return;

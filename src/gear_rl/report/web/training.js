@@ -1,13 +1,13 @@
-// How training went: the curves, what the guards watched, and where they rang.
+// How training went: the curves, what the guards watched, and their alarms.
 
 const METRICS = [
   ["reward", "Reward", "mean reward of the step's rollouts"],
   ["success", "True success", "share of rollouts in which every decision was right"],
   ["signals/reverse_kl", "Divergence", "mean reverse KL between the policy and its hinted teacher"],
-  ["guards/entropy", "Entropy", "guard: rings below a tenth of how it began", "entropy"],
-  ["guards/focus", "Focus", "guard: concentration of the weights; 1 is even, rings below 0.02", "focus"],
-  ["guards/length", "Length", "guard: sampled tokens per rollout; rings at three times or a third of how it began", "length"],
-  ["guards/leak", "Leak", "guard: share of tokens copied from the hint; rings 0.2 above how it began", "leak"],
+  ["guards/entropy", "Entropy", "guard: alarm below a tenth of its start", "entropy"],
+  ["guards/focus", "Focus", "guard: concentration of the weights; 1 is even, alarm below 0.02", "focus"],
+  ["guards/length", "Length", "guard: sampled tokens per rollout; alarm at three times or a third of its start", "length"],
+  ["guards/leak", "Leak", "guard: share of tokens copied from the hint; alarm at 0.2 above its start", "leak"],
   ["credit/weight_max", "Largest weight", "of any token of the step"],
   ["credit/onsets_per_rollout", "Onsets", "adaptive segments per rollout"],
   ["credit/mean_abs_advantage", "Credit per token", "mean |advantage| of the sampled tokens"],
@@ -21,14 +21,14 @@ function alarmLines() {
     const whose = severalRuns ? [runKey(r), `${run.name}: `] : [];
     const watched = Object.keys(run.alarms.start);
     if (!run.alarms.steps.length) {
-      const what = watched.length ? `no guard rang (${watched.join(", ")})` : "no guards were logged";
+      const what = watched.length ? `no guard raised an alarm (${watched.join(", ")})` : "no guards were logged";
       return [el("p", { class: "alarm-line quiet-line" }, whose, what)];
     }
     const kinds = run.alarms.kinds.map(({ guard, meaning, steps }) =>
       el("p", { class: "alarm-line" }, el("span", { class: "alarm" }, "▲ "), whose, el("b", {}, guard), `: ${meaning}, `,
         `${plural(steps.length, "step")}, first ${steps[0]}, last ${steps[steps.length - 1]}`));
     return kinds.length ? kinds : [el("p", { class: "alarm-line" }, el("span", { class: "alarm" }, "▲ "), whose,
-      `a guard rang at ${plural(run.alarms.steps.length, "step")}`)];
+      `a guard raised an alarm at ${plural(run.alarms.steps.length, "step")}`)];
   });
   return el("div", { class: "alarms" }, lines);
 }
@@ -70,6 +70,6 @@ function trainingSection() {
   });
   const every = Math.max(...logged.map(({ run }) => run.curves.every));
   return el("div", {}, alarmLines(), el("div", { class: "plots" }, main),
-    el("p", { class: "legend-line" }, `steps ${span[0]} to ${span[1]}; ticks: recorded rollouts, click to open them; dashed: the first ten steps`,
+    el("p", { class: "legend-line" }, `steps ${span[0]} to ${span[1]}; ticks: recorded rollouts, click to open them; dotted: mean of the first ten steps`,
       every > 1 && `; each point is the mean of ${every} steps`, "."), others.length > 0 && more);
 }
