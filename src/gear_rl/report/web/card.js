@@ -1,6 +1,7 @@
 // One rollout: its outcome, its minimap, and its tokens, turn by turn. Filled when it comes into sight.
 
 const TOKENS_AT_FIRST = 4000;
+const NEAR = 400; // pixels from sight, in which cards are filled
 const SHORT_REPLY = 90; // characters; a tool's reply of this length stays on the line of the turn it answers
 
 function outcome(facts) {
@@ -85,7 +86,7 @@ const inSight = new IntersectionObserver((entries) => {
     inSight.unobserve(entry.target);
     entry.target.fill();
   }
-}, { rootMargin: "400px" });
+}, { rootMargin: `${NEAR}px` });
 
 function card(facts, run, aligned) {
   const box = el("div", { class: index.runs[run].gaps ? "tokens gaps" : "tokens", role: "group",

@@ -13,7 +13,7 @@ function clusterRow(run, r, cluster, c, most) {
   const show = () => {
     byId("filter-cluster").value = `${r}:${c}`;
     byId("filter-cluster").dispatchEvent(new Event("change"));
-    byId("rollouts").scrollIntoView({ behavior: "smooth" });
+    goTo(byId("rollouts"));
   };
   return el("tr", { "data-cluster": `${r}:${c}` },
     el("td", { class: "cluster-name" }, clusterName(cluster)),

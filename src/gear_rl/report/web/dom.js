@@ -46,3 +46,19 @@ function choice(label, options, chosen, pick) {
   node.choose = (key) => buttons.forEach((b) => b.setAttribute("aria-pressed", String(b.dataset.key === key)));
   return node;
 }
+
+// Goes to a part of the page. Cards fill when they come near, and those above push it away: so again, until it stays or the
+// reader scrolls.
+async function goTo(node, go = () => node.scrollIntoView({ behavior: "instant" })) {
+  const near = (card) => card.fill && card.getBoundingClientRect().top < innerHeight + NEAR && card.getBoundingClientRect().bottom > -NEAR;
+  let left = false;
+  for (const kind of ["wheel", "pointerdown", "keydown"]) addEventListener(kind, () => { left = true; }, { once: true, passive: true });
+  go();
+  for (let frames = 0, calm = 0, at = null; frames < 240 && calm < 5 && !left && node.isConnected; frames++) {
+    await new Promise(requestAnimationFrame);
+    const { top } = node.getBoundingClientRect(), filling = [...document.querySelectorAll(".card:not([data-filled])")].some(near);
+    if (at !== null && Math.abs(top - at) > 1) go();
+    calm = top === at && !filling ? calm + 1 : 0;
+    at = node.getBoundingClientRect().top;
+  }
+}

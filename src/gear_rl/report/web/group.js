@@ -120,16 +120,7 @@ function groupPane() {
     if (!node) return;
     const same = [...pane.querySelectorAll(`.card[data-aligned="${node.dataset.aligned}"]`)]; // under every method
     await Promise.all(same.map((c) => c.fill?.()));
-    const go = () => (token === null || !node.rollout ? node.scrollIntoView({ block: "start", behavior: "instant" }) : node.showToken(token));
-    go();
-    // Cards above fill as they come into sight, and push it away: go there again until it stays.
-    for (let frames = 0, calm = 0, at = null; frames < 90 && calm < 10 && node.isConnected; frames++) {
-      await new Promise(requestAnimationFrame);
-      const { top } = node.getBoundingClientRect();
-      if (at !== null && Math.abs(top - at) > 1) go();
-      calm = top === at ? calm + 1 : 0;
-      at = node.getBoundingClientRect().top;
-    }
+    await goTo(node, () => (token === null || !node.rollout ? node.scrollIntoView({ behavior: "instant" }) : node.showToken(token)));
   };
   when("group", () => { everything = false; writeHash(); draw(); });
   when("matching", () => { everything = false; draw(); });

@@ -34,11 +34,12 @@ async function openMeasured({ g, i, turn }) {
     const found = byId("pane").dataset.group === String(g) && document.querySelector(`.card[data-aligned="${i}"]`);
     if (found) {
       await found.fill();
-      return (found.querySelector(`.measured[data-turn="${turn}"]`) ?? found).scrollIntoView({ block: "center", behavior: "smooth" });
+      const mark = found.querySelector(`.measured[data-turn="${turn}"]`) ?? found;
+      return goTo(mark, () => mark.scrollIntoView({ block: "center", behavior: "instant" }));
     }
     await new Promise(requestAnimationFrame);
   }
-  byId("rollouts").scrollIntoView({ behavior: "smooth" });
+  goTo(byId("rollouts"));
 }
 
 function measuredSection() {

@@ -102,7 +102,7 @@ function pageHead(themeButton) {
     el("div", { class: "bar-line" }, el("span", { class: "brand" }, "gear report"),
       el("nav", { "aria-label": "Parts of the page" }, [["rollouts", "Rollouts"], ["clusters", "Blamed steps"],
         ...(measuredTurns.length ? [["measured", "Measured"]] : []), ["shares", "Shares"], ["training", "Training"], ["reader-notes", "Notes"]]
-        .map(([id, name]) => el("a", { href: `#${id}`, onclick: (e) => { e.preventDefault(); byId(id).scrollIntoView({ behavior: "smooth" }); } }, name))),
+        .map(([id, name]) => el("a", { href: `#${id}`, onclick: (e) => { e.preventDefault(); goTo(byId(id)); } }, name))),
       index.live > 0 && liveLine(), themeButton),
     el("div", { class: "head" },
       el("div", {},

@@ -46,7 +46,7 @@ function trainingSection() {
     const nearest = index.groups.reduce((best, g, i) =>
       Math.abs(g.step + 1 - step) < Math.abs(index.groups[best].step + 1 - step) ? i : best, 0);
     set("group", nearest);
-    byId("rollouts").scrollIntoView({ behavior: "smooth" });
+    goTo(byId("rollouts"));
   };
   const draw = ([key, name, about, guard]) => {
     const series = logged.map(({ run, r }) => ({ run: r, steps: run.curves.steps, values: run.curves.values[key] }))
