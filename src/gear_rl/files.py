@@ -31,7 +31,8 @@ def replacing(path: Path) -> Iterator[Path]:
             os.fsync(file.fileno())  # or a power cut could leave the new name without the content
         os.replace(scratch, path)
     except OSError as error:
-        error.filename = error.filename or str(path)  # Python leaves it out of a failed write
+        if error.filename is None or str(error.filename) == str(scratch):  # Python leaves it out of a failed write
+            error.filename = str(path)
         raise
     finally:
         scratch.unlink(missing_ok=True)

@@ -81,7 +81,7 @@ def _gains(found: dict[str, Any], outcome: dict[str, Any]) -> str:
             f"wins whose measured value had collapsed on the way{known}",
         ),
         *_known(found),
-        ("a rollout has", f"{outcome['turns']:.1f} turns", f"{outcome['action_tokens']:.0f} tokens of the policy's"),
+        ("a rollout has", f"{outcome['turns']:.1f} turns", f"{outcome['action_tokens']:.0f} tokens of the policy"),
     ]
     return _figures(figures)
 
@@ -192,10 +192,10 @@ def _cost(found: dict[str, Any]) -> str:
         ("tokens sampled for it", f"{found['sampled_tokens']:,}".replace(",", " "), "rollouts and continuations"),
     ]
     if (step := found.get("step")) is not None:
-        of = f"of {step['rollouts']} such rollouts on one {step['gpu']}, by gear plan; GRPO, and the dearest method here"
+        of = f"of {step['rollouts']} such rollouts on one {step['gpu']}, by gear plan; GRPO to the most expensive method here"
         for name, key, unit in (("memory of a training step", "gib", "GiB"), ("seconds of a training step", "seconds", "s")):
-            values = [one[key] for one in step["methods"].values()]
-            figures.append((name, f"{step['methods']['grpo'][key]:.2g} to {max(values):.2g} {unit}", of))
+            ends = [f"{value:.2g}" for value in (step["methods"]["grpo"][key], max(one[key] for one in step["methods"].values()))]
+            figures.append((name, f"{' to '.join(dict.fromkeys(ends))} {unit}", of))
     return (
         f'{_figures(figures)}<p style="margin-top:1rem">Seconds to read the signals and assign the credit of all '
         f"{found['rollouts']} rollouts on this machine; forwards + backwards that a training step takes beyond GRPO's."

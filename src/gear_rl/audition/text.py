@@ -23,7 +23,7 @@ def text(found: dict[str, Any]) -> str:
         "Is there anything to gain?",
         f"  reward {outcome['reward']:.3f} ({low:.3f} to {high:.3f}), success {_percent(outcome['success'])}",
         f"  {_percent(outcome['mixed_groups'])} of the groups have different rewards",
-        f"  {outcome['turns']:.1f} turns and {outcome['action_tokens']:.0f} tokens of the policy's in a rollout",
+        f"  {outcome['turns']:.1f} turns and {outcome['action_tokens']:.0f} tokens of the policy in a rollout",
         f"  {moved}",
         f"  the top tenth made {_percent(outcome['top_tenth'])} of all that was moved",
         *_known(found),

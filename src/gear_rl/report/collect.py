@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from gear_rl.methods import METHODS
 from gear_rl.records.record import RecordedRollout
 from gear_rl.report import packing
 from gear_rl.report.clusters import Blamed, Clusters
@@ -223,7 +224,7 @@ def describe_run(run: Run, texts: list[str], keys: list[Key]) -> dict[str, Any]:
     return {
         "name": source.name,
         "method": source.method,
-        "options": _settings(header.get("options")),
+        "options": _settings(header.get("options"), source.method),
         "trained_with": trained.get("method") if isinstance(trained, dict) else None,
         "task": source.task,
         "model": _compact(model) if (model := header.get("model")) else None,
@@ -263,9 +264,11 @@ def _missing(run: Run) -> dict[str, str]:
     return found
 
 
-def _settings(options: Any) -> str:
-    """An untrusted table of options on one line; empty for defaults."""
-    return _compact(", ".join(f"{key}={value}" for key, value in options.items()) if isinstance(options, dict) else "")
+def _settings(options: Any, method: str) -> str:
+    """An untrusted table of options on one line, less the defaults of our own methods."""
+    defaults = vars(METHODS[method].Options()) if method in METHODS else {}
+    given = options if isinstance(options, dict) else {}
+    return _compact(", ".join(f"{key}={value}" for key, value in given.items() if key not in defaults or value != defaults[key]))
 
 
 def _compact(value: Any) -> str:

@@ -74,15 +74,16 @@ def html_page(
 
 
 def waiting_page(message: str) -> str:
-    """What `gear report --watch` shows before there are rollouts. It asks again by itself, and runs no script."""
-    style = _bundle(STYLES, "css")
-    policy = f"default-src 'none'; style-src '{_hash(style)}'; img-src data:"
+    """What `gear report --watch` shows before there are rollouts. It loads itself again by a script: a refresh by
+    the head would stay where it is if the address names a token."""
+    style, script = _bundle(STYLES, "css"), "setTimeout(() => location.reload(), 1000)"
+    policy = f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:"
     return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="1">'
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">'
         f'<link rel="icon" href="data:,"><title>gear report</title><style>{style}</style></head><body><main class="still">'
-        f'<h1>Waiting for rollouts</h1><p class="facts">{html.escape(message)}</p></main></body></html>'
+        f'<h1>Waiting for rollouts</h1><p class="facts">{html.escape(message)}</p></main><script>{script}</script></body></html>'
     )
 
 

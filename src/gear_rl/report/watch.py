@@ -49,7 +49,7 @@ class Server(ThreadingHTTPServer):
         self.notes = notes
         self.page: bytes | None = None
         self.version = 0
-        self.message = "The run has no rollouts yet."
+        self.message = "Reading the run."
         self.changed = time.time()
         """When a file of the run last changed: one that is killed says nothing more."""
 
@@ -102,8 +102,11 @@ class Handler(BaseHTTPRequestHandler):
     def _with_notes(self, act: Callable[[], list[Any]]) -> None:
         try:
             self._answer(JSON, {"notes": [asdict(note) for note in act()]})
-        except (GearError, OSError) as error:
+        except GearError as error:
             self._answer(JSON, {"error": str(error)}, HTTPStatus.CONFLICT)
+        except OSError as error:  # its own words name a temporary file
+            why = f"no access to {self.server.notes.path}: {(error.strerror or str(error)).lower()}"
+            self._answer(JSON, {"error": why}, HTTPStatus.CONFLICT)
 
     def _answer(self, kind: str, content: bytes | dict[str, Any], status: HTTPStatus = HTTPStatus.OK) -> None:
         body = content if isinstance(content, bytes) else json.dumps(content).encode()

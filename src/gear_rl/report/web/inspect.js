@@ -155,5 +155,7 @@ const inspector = (() => {
     addEventListener("scroll", () => current && (pinned ? place(current) : hide()), { passive: true, capture: true });
   }
 
+  new ResizeObserver(() => pinned && place(current)).observe(panel); // a note, or a long answer to it, widens the panel
+
   return { panel, show, hide, listen, refresh: () => current && show(current, { pin: pinned }) };
 })();

@@ -31,11 +31,12 @@ function liveWords({ message, quiet }) {
 
 function liveLine() {
   state.follow = kept.follow ?? true;
-  const said = el("span", { class: "live-said", role: "status" }, "live");
+  const said = el("span", { class: "live-said", role: "status" });
   const tell = (still, ...words) => {
     said.classList.toggle("still-run", Boolean(still));
     said.replaceChildren(...words.flat());
   };
+  tell(...liveWords({ quiet: 0 }));
   const box = el("input", { type: "checkbox", id: "follow", checked: state.follow, onchange: (e) => { state.follow = e.target.checked; } });
   const ask = async () => {
     try {
