@@ -10,7 +10,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
@@ -35,7 +35,8 @@ def replacing(path: Path) -> Iterator[Path]:
             error.filename = str(path)
         raise
     finally:
-        scratch.unlink(missing_ok=True)
+        with suppress(OSError):  # or it would hide why nothing could be written
+            scratch.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -276,7 +276,7 @@ def test_curves_show_the_log_and_open_a_step(browse, page, run):
     )  # recorded at 0, 5, 10, 15: line 9 is nearest 11
     shown.click(".further summary")
     shown.wait(lambda: shown.all(".plot[data-metric='completions/mean_length']"))
-    assert "no guard rang" in shown.text(".alarms")
+    assert "no guard raised an alarm" in shown.text(".alarms")
 
 
 def test_alarms_are_named_marked_and_can_be_filtered(browse, alarmed):
@@ -289,7 +289,7 @@ def test_alarms_are_named_marked_and_can_be_filtered(browse, alarmed):
     shown.click("#filter-fold summary")
     shown.click("#filter-alarm")
     shown.wait(lambda: shown.listed() == "18 rollouts in 3 groups")  # step 15, logged as 16
-    assert "a guard rang" in shown.text("#group-title")
+    assert "a guard raised an alarm" in shown.text("#group-title")
 
 
 def test_before_and_after_are_the_evaluation(browse, page, run):

@@ -45,7 +45,7 @@ def test_two_siblings_are_shown_where_they_first_part(browse, page, lines):
     # The winner and the loser with the longest common beginning: rollouts 1 and 4, which differ in the item only.
     at = common(0, 3)
     assert at > common(0, 1) and shown.js("return document.querySelector('#siblings > div:last-child').dataset.at") == str(at)
-    assert f"The first {at} tokens are the same, into turn 2." in shown.text("#siblings")
+    assert f"The first {at} tokens are the same. They first differ in turn 2." in shown.text("#siblings")
     for node, line in zip(shown.all(".departure"), (group[0], group[3]), strict=True):
         assert shown.one(".t", node).text == line.token_texts[at]
         assert number(shown.one("td", node).text) == line.advantages[at]

@@ -22,7 +22,7 @@ from gear_rl.records.recorded import RecordedRollout
 from gear_rl.records.transcripts import groups_of, read_transcripts
 from gear_rl.records.verifiers_traces import is_verifiers_traces, read_verifiers_traces
 
-METHOD, TRACED = "reward less the group's mean", "advantages of the traces"
+METHOD, TRACED = "reward minus the group's mean", "advantages of the traces"
 NOTE = "Read from messages: words stand for tokens, and each has its rollout's advantage. `gear credit` gives real credit."
 TRACED_NOTE = "Read from traces: words stand for tokens, and each has the mean advantage of its message."
 _WORDS = re.compile(r"\s*\S+|\s+")
