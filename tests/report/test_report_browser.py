@@ -302,3 +302,18 @@ def test_before_and_after_are_the_evaluation(browse, page, run):
             assert text.startswith(f"{100 * old:.1f} → {100 * new:.1f}")
     low, high = scores["after"]["greedy"]["success_interval"]
     assert shown.text("[data-score='success greedy'] small") == f"{100 * low:.1f}–{100 * high:.1f}"
+
+
+def test_what_is_gone_to_stays_in_sight_while_cards_above_it_fill(browse, page):
+    shown = browse(page, hash="#group=5/1&rollout=6&token=20", width=390, height=800)
+    shown.wait(lambda: shown.all(".t.here") and not shown.js(FILLING))
+    top = "return document.querySelector(%r).getBoundingClientRect().top"
+    shown.wait(lambda: 0 < shown.js(top % ".t.here") < 440)  # above the values
+    assert "rollout 6" in shown.js("return document.querySelector('.t.here').closest('.card').innerText")
+    shown = browse(page, width=390, height=800)
+    shown.click("nav a[href='#clusters']")
+    shown.wait(lambda: not shown.js(FILLING) and abs(shown.js(top % "#clusters")) < 20)
+
+
+FILLING = """return [...document.querySelectorAll('.card:not([data-filled])')]
+    .some((c) => c.getBoundingClientRect().top < innerHeight + 400 && c.getBoundingClientRect().bottom > -400)"""

@@ -194,7 +194,8 @@ def _cost(found: dict[str, Any]) -> str:
     if (step := found.get("step")) is not None:
         of = f"of {step['rollouts']} such rollouts on one {step['gpu']}, by gear plan; GRPO to the most expensive method here"
         for name, key, unit in (("memory of a training step", "gib", "GiB"), ("seconds of a training step", "seconds", "s")):
-            ends = [f"{value:.2g}" for value in (step["methods"]["grpo"][key], max(one[key] for one in step["methods"].values()))]
+            most = max(one[key] for one in step["methods"].values())
+            ends = [f"{value:.2g}" for value in (step["methods"]["grpo"][key], most)]
             figures.append((name, f"{' to '.join(dict.fromkeys(ends))} {unit}", of))
     return (
         f'{_figures(figures)}<p style="margin-top:1rem">Seconds to read the signals and assign the credit of all '

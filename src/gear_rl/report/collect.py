@@ -268,7 +268,8 @@ def _settings(options: Any, method: str) -> str:
     """An untrusted table of options on one line, less the defaults of our own methods."""
     defaults = vars(METHODS[method].Options()) if method in METHODS else {}
     given = options if isinstance(options, dict) else {}
-    return _compact(", ".join(f"{key}={value}" for key, value in given.items() if key not in defaults or value != defaults[key]))
+    other = {key: value for key, value in given.items() if key not in defaults or value != defaults[key]}
+    return _compact(", ".join(f"{key}={value}" for key, value in other.items()))
 
 
 def _compact(value: Any) -> str:

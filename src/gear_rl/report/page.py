@@ -83,7 +83,8 @@ def waiting_page(message: str) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">'
         f'<link rel="icon" href="data:,"><title>gear report</title><style>{style}</style></head><body><main class="still">'
-        f'<h1>Waiting for rollouts</h1><p class="facts">{html.escape(message)}</p></main><script>{script}</script></body></html>'
+        f'<h1>Waiting for rollouts</h1><p class="facts">{html.escape(message)}</p></main><script>{script}</script>'
+        "</body></html>"
     )
 
 
