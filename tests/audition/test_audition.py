@@ -77,7 +77,10 @@ def test_the_command_answers_every_question(tmp_path, capsys):
     assert 0 < step["methods"]["grpo"]["seconds"] < step["methods"]["gear"]["seconds"] and step["methods"]["gear"]["gib"] > 0
     said = text(found)
     assert "GiB" in said and "GiB" not in text({**found, "step": None})
-    assert all(len(line) <= WIDTH for line in said.splitlines()), max(said.splitlines(), key=len)
+    large = {**step, "gpu": "A100-80GB", "methods": {"grpo": {"gib": 139.8, "seconds": 1234.0, "fits": False}}}
+    assert "140 GiB (does not fit), 1234 s: grpo" in (of_large := text({**found, "step": large}))
+    for line in [*said.splitlines(), *of_large.splitlines()]:
+        assert len(line) <= WIDTH, line
     assert "Is the hint any good?" in said and "oracle" in said and "of form other instead" in said
     the_page_draws_it_and_escapes_what_it_shows(out.read_text(), found)
     assert main([*SMALL, "--out", str(out)]) == 2 and "exists" in capsys.readouterr().err  # before anything is played

@@ -6,7 +6,7 @@ import pytest
 
 from gear_rl.errors import GearError
 from gear_rl.methods import METHODS
-from gear_rl.planning.hardware import GPUS, find_gpu
+from gear_rl.planning.hardware import GPUS, find_gpu, known_gpu
 from gear_rl.planning.model_shapes import KNOWN
 from gear_rl.planning.plan import plan, plan_method, what_would_fit
 from gear_rl.planning.readings import readings
@@ -124,3 +124,6 @@ def test_gpus_by_name():
         find_gpu("H20000")
     with pytest.raises(GearError, match="--gpu-memory"):
         find_gpu("H200", 0.1)
+    assert known_gpu("NVIDIA A100-SXM4-40GB", 39.5) == replace(GPUS["A100-40GB"], memory=39.5)
+    assert known_gpu("NVIDIA GeForce RTX 4090", 23.5).tflops == GPUS["RTX4090"].tflops
+    assert known_gpu("NVIDIA L4", 22.0) is None

@@ -33,8 +33,8 @@ def advice(found: dict[str, Any]) -> list[str]:
         said.append(f"Credit that agrees with what single turns did: {names}. GRPO has 0.")
     if len(ahead) > 1:
         said.append(
-            "Which of them learns most, an audition cannot say; the first fifth of a training can: gear compare with a fifth "
-            "of the steps and train.schedule=constant."
+            "Which of them learns most, an audition cannot say; the first fifth of a training says more: gear compare with a "
+            "fifth of the steps and train.schedule=constant."
         )
     if hint is not None and not trusted:
         said.append("Prefer methods that read no hint.")

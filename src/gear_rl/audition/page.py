@@ -5,6 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
+from gear_rl.audition.text import rounded
+
 STYLE = """
 :root { color-scheme: light dark; --paper: #fcfbf9; --sheet: #fff; --ink: #22252a; --soft: #6a6f78; --hair: #e3e0da;
   --plus: #1f6cb0; --minus: #c2560a; --more: #6a4fa5 }
@@ -195,7 +197,7 @@ def _cost(found: dict[str, Any]) -> str:
         of = f"of {step['rollouts']} such rollouts on one {step['gpu']}, by gear plan; GRPO to the most expensive method here"
         for name, key, unit in (("memory of a training step", "gib", "GiB"), ("seconds of a training step", "seconds", "s")):
             most = max(one[key] for one in step["methods"].values())
-            ends = [f"{value:.2g}" for value in (step["methods"]["grpo"][key], most)]
+            ends = [rounded(value) for value in (step["methods"]["grpo"][key], most)]
             figures.append((name, f"{' to '.join(dict.fromkeys(ends))} {unit}", of))
     return (
         f'{_figures(figures)}<p style="margin-top:1rem">Seconds to read the signals and assign the credit of all '

@@ -57,11 +57,16 @@ def _step(step: dict[str, Any] | None) -> list[str]:
     by_cost: dict[str, list[str]] = {}
     for name, one in sorted(step["methods"].items(), key=lambda item: item[1]["seconds"]):
         fits = "" if one["fits"] else " (does not fit)"
-        by_cost.setdefault(f"{one['gib']:.1f} GiB{fits}, {one['seconds']:.2g} s", []).append(name)
-    lines = ["", f"What would it cost? A training step of {step['rollouts']} such rollouts, one {step['gpu']}, by gear plan"]
+        by_cost.setdefault(f"{rounded(one['gib'])} GiB{fits}, {rounded(one['seconds'])} s", []).append(name)
+    lines = ["", f"What would it cost? A step of {step['rollouts']} such rollouts, one {step['gpu']}, by gear plan"]
     for cost, names in by_cost.items():
         lines += textwrap.wrap(f"{cost}: {', '.join(names)}", WIDTH, initial_indent="  ", subsequent_indent="    ")
     return lines
+
+
+def rounded(value: float) -> str:
+    """Two digits of a small number, and no exponent for a large one."""
+    return f"{value:.2g}" if value < 10 else f"{value:.0f}"
 
 
 def _known(found: dict[str, Any]) -> list[str]:

@@ -7,6 +7,7 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from gear_rl.cli.arguments import COUNT, POSITIVE, add_set, add_task, check_out, read_settings
@@ -93,8 +94,6 @@ def _say(line: str) -> None:
 def _training_step(groups: Groups, names: list[str]) -> dict[str, Any] | None:
     """Memory and seconds of a training step by each method, as `gear plan` has them for rollouts as long as these; None: it
     does not know this kind of model."""
-    from statistics import mean
-
     from gear_rl.planning.hardware import MEASURED_ON, this_gpu
     from gear_rl.planning.memory import GIB
     from gear_rl.planning.model_shapes import shape_of

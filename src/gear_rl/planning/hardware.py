@@ -52,15 +52,22 @@ def find_gpu(name: str, memory: float | None = None) -> Gpu:
 
 
 def this_gpu() -> Gpu | None:
-    """The first GPU of this machine, with the memory it has; None: there is none, or none that is known."""
+    """The first GPU of this machine; None: there is none, or none that is known."""
     import torch
 
     if not torch.cuda.is_available():
         return None
     here = torch.cuda.get_device_properties(0)
-    plain = here.name.replace(" ", "").lower()
-    found = next((gpu for name, gpu in GPUS.items() if name.split("-")[0].lower() in plain), None)
-    return found and replace(found, memory=here.total_memory / 2**30)
+    return known_gpu(here.name, here.total_memory / 2**30)
+
+
+def known_gpu(name: str, memory: float) -> Gpu | None:
+    """The GPU that a driver calls `name` ("NVIDIA A100-SXM4-40GB"), with the `memory` in GiB that it has; None: not known.
+    Of two with the same name it is the one whose memory is nearest."""
+    plain = name.replace(" ", "").lower()
+    known = [gpu for ours, gpu in GPUS.items() if ours.split("-")[0].lower() in plain]
+    found = min(known, key=lambda gpu: abs(gpu.memory - memory), default=None)
+    return found and replace(found, memory=memory)
 
 
 @dataclass(frozen=True)
