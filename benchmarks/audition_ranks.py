@@ -13,7 +13,7 @@ from statistics import mean
 from typing import Any
 
 import numpy as np
-from audition_settings import Arm, Setting
+from audition_settings import WORDS, Arm, Setting
 
 from gear_rl.audition.agreement import correlations, within_rollouts
 
@@ -105,7 +105,7 @@ def _known(point: dict[str, Any]) -> int:
     return 8 if point["turn"] == 0 else 0
 
 
-def compare(settings: list[Setting], auditions: dict[int, dict[str, Any]]) -> dict[str, Any]:
+def compare(settings: list[Setting], auditions: dict[int | str, dict[str, Any]]) -> dict[str, Any]:
     rows, informed, by_measure = [], [], {name: [] for name in MEASURES}
     for setting in settings:
         seen = auditions[setting.world]
@@ -128,11 +128,13 @@ def compare(settings: list[Setting], auditions: dict[int, dict[str, Any]]) -> di
         })  # fmt: skip
     first = {name: [s for s in every if s[0] == "0 {}"] for name, every in by_measure.items()}
     without = [(c, x[keep], y[keep]) for c, x, y, keep in informed if keep.sum() > 3]
-    others = {name: [s for s in every if s[0] != "0 {}"] for name, every in by_measure.items()}
+    words = {name: [s for s in every if s[0].startswith(WORDS)] for name, every in by_measure.items()}
+    embedded = {name: [s for s in every if not s[0].startswith(WORDS)] for name, every in by_measure.items()}
     return {
         "pooled": {name: pooled(every) for name, every in by_measure.items()},
         "world 0, perfect hints": {name: pooled(some) for name, some in first.items()},
-        "all other worlds and hints": {name: pooled(some) for name, some in others.items()},
+        "embedded task": {name: pooled(some) for name, some in embedded.items()},
+        "language model": {name: pooled(some) for name, some in words.items()},
         "without GRPO, oracle and controls": pooled(without),
         "across hints": _across_hints(rows, auditions[0]["trust"]),
         "settings": rows,
@@ -169,7 +171,7 @@ def _across_hints(rows: list[dict[str, Any]], trust: dict[str, float]) -> dict[s
     }  # fmt: skip
 
 
-def budgets(settings: list[Setting], auditions: dict[int, dict[str, Any]], draws: int = 40) -> list[dict[str, Any]]:
+def budgets(settings: list[Setting], auditions: dict[int | str, dict[str, Any]], draws: int = 40) -> list[dict[str, Any]]:
     """What is left of the pooled rank correlation with fewer measured rollouts and continuations, and what they cost."""
     rng, found, length = np.random.default_rng(0), [], TOKENS_OF_A_RUN / ROLLOUTS_OF_A_RUN
     of = {world: np.array([p["rollout"] for p in seen["turns"]]) for world, seen in auditions.items()}
