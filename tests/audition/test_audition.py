@@ -78,7 +78,8 @@ def test_the_command_answers_every_question(tmp_path, capsys):
     said = text(found)
     assert "GiB" in said and "GiB" not in text({**found, "step": None})
     large = {**step, "gpu": "A100-80GB", "methods": {"grpo": {"gib": 139.8, "seconds": 1234.0, "fits": False}}}
-    assert "140 GiB (does not fit), 1234 s: grpo" in (of_large := text({**found, "step": large}))
+    of_large = text({**found, "step": large})
+    assert "140 GiB (does not fit), 1234 s: grpo" in of_large
     for line in [*said.splitlines(), *of_large.splitlines()]:
         assert len(line) <= WIDTH, line
     assert "Is the hint any good?" in said and "oracle" in said and "of form other instead" in said
