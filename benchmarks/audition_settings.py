@@ -80,12 +80,12 @@ def _headline() -> list[dict[str, Any]]:
     return found
 
 
-def words(file: Path = RESULTS / "words_smollm2_third_h200.json") -> list[Setting]:
+def words() -> list[Setting]:
     """The language model's settings, one for each kind of hint. Arms without a hint stand in all of them."""
     from words_runs import ARMS, HINTS, WITHOUT_HINT
 
     success: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for run in json.loads(file.read_text())["runs"] if file.exists() else []:
+    for run in _read("words_smollm2_third_h200")["runs"]:
         success[run["hint"]][run["arm"]].append(run["after"]["sampled"]["success"])
     arms = {name: Arm(method, tuple(sorted(options.items()))) for name, (method, options) in ARMS.items()}
     without = {name: runs for by_arm in success.values() for name, runs in by_arm.items() if name in WITHOUT_HINT}
