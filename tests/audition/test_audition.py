@@ -105,6 +105,16 @@ def the_page_draws_it_and_escapes_what_it_shows(page: str, found: dict) -> None:
     assert "memory of a training step" in page and "memory of" not in html({**found, "step": None})
 
 
+def test_a_teacher_that_copies_the_answer_is_seen():
+    shares = {}
+    for form in ("calls", "answer"):
+        task = Workshop(world=1, hint_form=form)
+        model, tokenizer = load_model(task.default_model(), "cpu")
+        verdicts, shares[form] = play_groups(task, model, tokenizer, task.rows("train", 8, 0), 2).hinted()
+        assert len(verdicts) == 8
+    assert shares["calls"] == 0 and 0.03 < shares["answer"] < 0.2  # one token of 27 or so
+
+
 def test_tokens_can_be_measured_one_by_one():
     task = Workshop(steps=4)
     model, tokenizer = load_model(task.default_model(), "cpu")

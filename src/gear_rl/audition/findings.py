@@ -147,7 +147,7 @@ def _outcome(groups: Groups, mixed: list[int], turns: Sequence[TurnValue]) -> di
 
 def _hint(groups: Groups, form: str | None) -> dict[str, Any]:
     """Is the hint any good?"""
-    verdicts = groups.hinted_verdicts()
+    verdicts, copied = groups.hinted()
     scored = groups.credit(method("gear"))
     trust = trust_of(scored.rollouts)
     assert trust is not None
@@ -161,4 +161,5 @@ def _hint(groups: Groups, form: str | None) -> dict[str, Any]:
         "trust": trust.mean,
         "trust_interval": (trust.mean - half, trust.mean + half),
         "copied": scored.metrics.get("guards/leak", 0.0),
+        "copied_with_it": copied,
     }

@@ -20,6 +20,7 @@ from gear_rl.methods import Method
 from gear_rl.sampling.answers import by_model
 from gear_rl.sampling.play import Played, judge_all, play
 from gear_rl.sampling.rewind import Span, turns_of
+from gear_rl.scoring.guards import copied_share
 from gear_rl.scoring.padding import padded
 from gear_rl.scoring.scorer import Scorer
 from gear_rl.scoring.teacher import Teacher
@@ -140,8 +141,9 @@ class Groups:
     def has_hints(self) -> bool:
         return not any(map(_is_without_hint, self.rows))
 
-    def hinted_verdicts(self) -> list[Verdict]:
-        """One rollout of each prompt by the policy that has read the hint."""
+    def hinted(self) -> tuple[list[Verdict], float]:
+        """One rollout of each prompt by the policy that has read the hint: the verdicts, and the share of its tokens that it
+        copied from there."""
         rows = self.rows[:: self.size]
         prompts = [hinted_prompt(row["prompt"], str(row.get("hint") or ""), self.task.hint_template) for row in rows]
         generator = torch.Generator(device=self.model.device).manual_seed(self.seed + 1)
@@ -152,7 +154,9 @@ class Groups:
                 self.model, self.tokenizer, self.task, rows[part], prompts=prompts[part], temperature=self.temperature,
                 generator=generator,
             )  # fmt: skip
-        return judge_all(self.tokenizer, self.task, rows, played)
+        hints = self.tokenizer([str(row.get("hint") or "") for row in rows], add_special_tokens=False)["input_ids"]
+        copied = copied_share([p.completion_ids for p in played], hints, padded([p.action_mask for p in played]))
+        return judge_all(self.tokenizer, self.task, rows, played), copied
 
     def turn_credit(self, advantages: Tensor) -> list[list[float]]:
         """Advantages (B, T) for each rollout and turn: the mean of its tokens, each counted by how uncertain the policy was

@@ -113,7 +113,9 @@ def _hints(found: dict[str, Any]) -> str:
         )
         for hint in several
     )
-    copied = ", ".join(f"{_form(hint)} {_percent(hint['copied'])}" for hint in several)
+    copied = "; ".join(
+        f"{_form(hint)} {_percent(hint['copied_with_it'])} with it, {_percent(hint['copied'])} without" for hint in several
+    )
     trust = "".join(
         _row(
             _form(hint),
@@ -127,7 +129,7 @@ def _hints(found: dict[str, Any]) -> str:
         f'<p>Reward with the hint, against {plain:.3f} without it (the thin line).</p><div class="rows">{rows}</div>'
         f'<p style="margin-top:1rem">Trust: does following the hinted self go with winning, within groups? 0 is no '
         f'relation.</p><div class="rows">{trust}</div>'
-        f'<p class="soft">Tokens of unhinted rollouts that are copied from it: {escape(copied)}.</p>'
+        f'<p class="soft">Tokens that are copied from it: {escape(copied)}.</p>'
     )
 
 

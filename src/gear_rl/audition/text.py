@@ -83,7 +83,7 @@ def _about(hint: dict[str, Any]) -> list[str]:
     return [
         f"  with it: reward {hint['reward']:.3f} ({low:.3f} to {high:.3f}), success {_percent(hint['success'])}",
         f"  trust {hint['trust']:.3f} ({trust[0]:.3f} to {trust[1]:.3f}): does following it go with winning?",
-        f"  {_percent(hint['copied'])} of the unhinted rollouts' tokens are copied from it",
+        f"  copied from it: {_percent(hint['copied_with_it'])} of the tokens with it, {_percent(hint['copied'])} without it",
     ]
 
 
