@@ -76,7 +76,7 @@ def test_the_command_answers_every_question(tmp_path, capsys):
     assert step["rollouts"] == 8 * found["group"] and step["methods"].keys() == {"grpo", "gear", "oracle"}
     assert 0 < step["methods"]["grpo"]["seconds"] < step["methods"]["gear"]["seconds"] and step["methods"]["gear"]["gib"] > 0
     said = text(found)
-    assert "GiB" in said and "GiB" not in text({**found, "step": None})
+    assert "GiB" in said and "does not know this kind" in text({**found, "step": None})
     large = {**step, "gpu": "A100-80GB", "methods": {"grpo": {"gib": 139.8, "seconds": 1234.0, "fits": False}}}
     of_large = text({**found, "step": large})
     assert "140 GiB (does not fit), 1234 s: grpo" in of_large

@@ -53,7 +53,7 @@ def text(found: dict[str, Any]) -> str:
 def _step(step: dict[str, Any] | None) -> list[str]:
     """Methods that cost the same share a line."""
     if step is None:
-        return []
+        return ["", "What would it cost? gear plan does not know this kind of model"]
     by_cost: dict[str, list[str]] = {}
     for name, one in sorted(step["methods"].items(), key=lambda item: item[1]["seconds"]):
         fits = "" if one["fits"] else " (does not fit)"
