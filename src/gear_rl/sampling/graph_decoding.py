@@ -4,17 +4,16 @@ replayed. A small model's forward is a thousand kernel launches, and the GPU wai
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.nn.functional import pad
 
 from gear_rl.errors import GearError
 from gear_rl.sampling.decoding import MOST_TOKENS, Decoder
+from gear_rl.sampling.fused_forward import FusedForward
 from gear_rl.scoring.sharded_weights import looks_sharded
 
 SPARE = 512
@@ -36,37 +35,10 @@ def _is_plain(model: Any) -> bool:
     return plain and not hasattr(model, "hf_device_map") and not looks_sharded(model)
 
 
-def grouped_attention(
-    module: Any, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scaling: float | None = None, **_: Any
-) -> tuple[Tensor, None]:
-    """query (B, H, tokens, D), keys and values (B, heads, capacity, D), mask (B, 1, tokens, capacity) → (B, tokens, H, D).
-
-    Several query heads share a head of the cache: here they are more queries to it. Under a mask, transformers copies the
-    cache once for each of them instead, in every layer of every forward."""
-    batch, heads, tokens, width = query.shape
-    shared = heads // keys.size(1)
-    queries = query.reshape(batch, keys.size(1), shared * tokens, width)
-    seen = mask[:, :, None].expand(-1, -1, shared, -1, -1).flatten(2, 3)
-    out = scaled_dot_product_attention(queries, keys, values, attn_mask=seen, scale=scaling)
-    return out.reshape(batch, heads, tokens, values.size(-1)).transpose(1, 2).contiguous(), None
-
-
 @cache
 def _say_once(message: str) -> None:
     """Not once per batch."""
     log.warning(message)
-
-
-@contextmanager
-def attending_by_groups(config: Any) -> Iterator[None]:
-    from transformers import AttentionInterface
-
-    AttentionInterface.register(grouped_attention.__name__, grouped_attention)
-    before, config._attn_implementation = config._attn_implementation, grouped_attention.__name__
-    try:
-        yield
-    finally:
-        config._attn_implementation = before
 
 
 class GraphDecoder(Decoder):
@@ -74,7 +46,8 @@ class GraphDecoder(Decoder):
 
     Forwards of one token and of up to `MOST_TOKENS` are recorded and replayed; others (all rows in step) run eagerly.
     When the buffers are full, padding columns are removed, and only if that is not enough they grow. The first token is
-    read by the growing cache too: if the two disagree, the growing cache is used from then on, and a warning says so.
+    read by the growing cache too: if the two disagree, the next token is read without fused kernels, and if they still
+    disagree, the growing cache is used from then on. A warning says so.
     `graphs` off: the same buffers without recording, which runs anywhere.
     """
 
@@ -85,6 +58,7 @@ class GraphDecoder(Decoder):
         self.plain: bool | None = None
         """Whether to use the growing cache; None before the first token."""
         self._recorded: dict[int, tuple[Any, ...]] = {}
+        self.fused_forward = FusedForward(model, kernels=True)
 
     def read(self, ids: list[list[int]]) -> Tensor:
         if self.plain is False:
@@ -107,14 +81,18 @@ class GraphDecoder(Decoder):
             apart = float((ours.softmax(-1) - theirs.softmax(-1)).abs().sum(-1).max() / 2)
             if not apart < 0.1:  # 16 bits differ by less; a wrong mask or place by far more
                 why = f"a forward with a static cache differs from a plain one by {apart:.2f}"
-        self.plain = why is not None
-        if why is not None:
+        if why is None:
+            self.plain, self.cache, self.mask = False, None, None
+            return ours
+        self.place = None
+        self._recorded.clear()
+        if self.fused_forward.kernels:
+            _say_once(f"sampling without fused kernels: {why}")
+            self.fused_forward = FusedForward(self.model, kernels=False)
+        else:
             _say_once(f"sampling without CUDA graphs: {why}")
-            self.place = None
-            self._recorded.clear()
-            return theirs
-        self.cache = self.mask = None
-        return ours
+            self.plain = True
+        return theirs
 
     def _read(self, ids: list[list[int]]) -> Tensor:
         place = self.place
@@ -149,7 +127,7 @@ class GraphDecoder(Decoder):
         assert place is not None
         place.columns = place.start + torch.arange(tokens.size(1), device=tokens.device)
         seen = place.valid[:, None, None, :] & (place.index <= place.columns[:, None])  # (B, 1, tokens, capacity)
-        with attending_by_groups(self.model.config):
+        with self.fused_forward():
             out = self.model(
                 input_ids=tokens, attention_mask=seen, position_ids=positions, past_key_values=place, use_cache=True,
                 logits_to_keep=1,

@@ -1,0 +1,57 @@
+"""Rotary position embedding of queries and keys in one kernel, in place:
+
+    x₁, x₂ = the halves of a head;   x₁ ← x₁ cos₁ − x₂ sin₁,   x₂ ← x₂ cos₂ + x₁ sin₂
+
+transformers writes it as ten operations. Computed in float32, rounded once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+@triton.jit
+def _rotate(x, heads, half, cos1, sin1, cos2, sin2, stride_head, HEADS: tl.constexpr, HALF: tl.constexpr):
+    head, column = tl.arange(0, HEADS)[:, None], tl.arange(0, HALF)[None, :]
+    inside = (head < heads) & (column < half)
+    at = x + head * stride_head + column
+    first = tl.load(at, inside, 0.0).to(tl.float32)
+    second = tl.load(at + half, inside, 0.0).to(tl.float32)
+    tl.store(at, (first * cos1 - second * sin1).to(x.dtype.element_ty), inside)
+    tl.store(at + half, (second * cos2 + first * sin2).to(x.dtype.element_ty), inside)
+
+
+@triton.jit
+def rotary_kernel(
+    q, k, cos, sin, tokens, q_heads, k_heads, half,
+    q_batch, q_head, q_token, k_batch, k_head, k_token, cos_batch, cos_token,
+    Q_HEADS: tl.constexpr, K_HEADS: tl.constexpr, HALF: tl.constexpr,
+):  # fmt: skip
+    """A program for each token of each row."""
+    row, token = tl.program_id(0) // tokens, tl.program_id(0) % tokens
+    column = tl.arange(0, HALF)[None, :]
+    place = row * cos_batch + token * cos_token + column
+    cos1 = tl.load(cos + place, column < half, 0.0).to(tl.float32)
+    sin1 = tl.load(sin + place, column < half, 0.0).to(tl.float32)
+    cos2 = tl.load(cos + place + half, column < half, 0.0).to(tl.float32)
+    sin2 = tl.load(sin + place + half, column < half, 0.0).to(tl.float32)
+    _rotate(q + row * q_batch + token * q_token, q_heads, half, cos1, sin1, cos2, sin2, q_head, Q_HEADS, HALF)
+    _rotate(k + row * k_batch + token * k_token, k_heads, half, cos1, sin1, cos2, sin2, k_head, K_HEADS, HALF)
+
+
+def rotate(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 1, **_: Any) -> tuple[Tensor, Tensor]:
+    """q (B, H, tokens, D), k (B, heads, tokens, D), cos and sin (B or 1, tokens, D) → q and k, changed in place."""
+    assert unsqueeze_dim == 1 and q.size(-1) == cos.size(-1) and cos.stride() == sin.stride()
+    assert q.stride(-1) == k.stride(-1) == cos.stride(-1) == 1
+    batch, tokens = q.size(0), q.size(2)
+    half = q.size(-1) // 2
+    rotary_kernel[(batch * tokens,)](
+        q, k, cos, sin, tokens, q.size(1), k.size(1), half,
+        *q.stride()[:3], *k.stride()[:3], 0 if cos.size(0) == 1 else cos.stride(0), cos.stride(1),
+        Q_HEADS=triton.next_power_of_2(q.size(1)), K_HEADS=triton.next_power_of_2(k.size(1)),
+        HALF=triton.next_power_of_2(half),
+    )  # fmt: skip
+    return q, k
