@@ -8,7 +8,8 @@ runs tiny shapes, and no recording, which says nothing about speed on one. Milli
     generate    transformers' generate, which TRL samples with unless it is given an inference engine
     growing     `gear_rl.sampling.decoding.Decoder`: transformers' cache, which grows with every token
     recorded    `gear_rl.sampling.graph_decoding.GraphDecoder`: a cache of fixed place, the forward replayed as a CUDA graph
-    words       the same where half of the rows read 8 tokens of an environment's answer while the others speak
+    unfused     the same with the model's own norms and rotary embeddings (`gear_rl.sampling.fused_forward`)
+    words       as recorded, where half of the rows read 8 tokens of an environment's answer while the others speak
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ import torch
 from small_model import random_model
 
 from gear_rl.sampling.decoding import MOST_TOKENS, Decoder
+from gear_rl.sampling.fused_forward import FusedForward
 from gear_rl.sampling.graph_decoding import GraphDecoder
 
 ON_GPU = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if ON_GPU else "cpu")
-SHAPES = ((256, 128), (32, 4096), (64, 4096)) if ON_GPU else ((4, 16),)
+SHAPES = ((64, 512), (256, 128), (32, 4096), (64, 4096)) if ON_GPU else ((4, 16),)
 TOKENS = 32 if ON_GPU else 8
 REPEATS = 3
 
@@ -90,6 +92,9 @@ def main() -> None:
         row: dict[str, Any] = {"rows": rows, "prompt": prompt, "generate": generated(model, rows, prompt)}
         row["growing"] = read(Decoder(model), rows, prompt, 1)
         row["recorded"] = read(GraphDecoder(model, graphs=ON_GPU), rows, prompt, 1)
+        unfused = GraphDecoder(model, graphs=ON_GPU)
+        unfused.fused_forward = FusedForward(model, kernels=False)
+        row["unfused"] = read(unfused, rows, prompt, 1)
         row["words"] = read(GraphDecoder(model, graphs=ON_GPU), rows, prompt, MOST_TOKENS)
         results.append(row)
         print(
