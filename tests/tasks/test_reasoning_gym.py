@@ -10,7 +10,7 @@ from gear_rl.tasks import make_task, replay
 
 def test_rows_are_the_same_again_and_splits_share_none():
     task = make_task("reasoning_gym", dataset="polynomial_multiplication,leg_counting", judges=1)
-    rows, again = task.rows("test", 7), make_task("reasoning_gym", dataset=task.dataset, judges=1)
+    rows, again = task.rows("test", 7), make_task("reasoning_gym", dataset=task.dataset, judges=2)
     assert [r["category"] for r in rows[:4]] == ["polynomial_multiplication", "leg_counting"] * 2 and len(rows) == 7
     assert rows == again.rows("test", 7), "also in another process: polynomial_multiplication depends on its hash seed"
     prompts = [{r["prompt"][0]["content"] for r in task.rows(*split, 6)} for split in (("train",), ("test",))]

@@ -115,7 +115,7 @@ def test_reference_calls_are_played_and_only_the_policys_tokens_count(data, toke
 
 @needs_math
 def test_reference_that_the_judge_refuses_or_is_too_long_is_left_out_and_counted(data, tokenizer):
-    task = make_task("gsm8k", data=str(data), judges=1)
+    task = make_task("gsm8k", data=str(data), judges=2)
     rows: list[Row] = task.rows("train", 3)
     task.reference = lambda row: "I do not know." if row is rows[0] else type(task).reference(task, row)
     longest = max(len(p) + len(g.ids) for _, p, g in ReferenceRollouts(tokenizer, task, rows[1:], 4096).found)

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from gear_rl.chat.hints import DEFAULT_TEMPLATE
 from gear_rl.errors import GearError, unknown_name
+from gear_rl.limits import in_order
 from gear_rl.options import check_instance, option
 from gear_rl.tasks.base import Row, SingleTurn, Verdict
 from gear_rl.tasks.maths.answers import after_thought
@@ -83,7 +84,7 @@ class ReasoningGym(SingleTurn):
         if each > STRIDE or not 0 <= seed < TEST_START // STRIDE:
             raise GearError(f"reasoning_gym: at most {STRIDE} problems, and seeds below {TEST_START // STRIDE}.")
         start = seed * STRIDE + (TEST_START if split == "test" else 0)
-        made = [self._make(name, start, each) for name in self.datasets]
+        made = in_order(lambda name: self._make(name, start, each), self.datasets, self.judge_process.processes)
         rows = [
             self._row(name, made[k][i], start, each, i) for i in range(each) for k, name in enumerate(self.datasets)
         ]

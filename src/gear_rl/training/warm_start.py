@@ -23,6 +23,7 @@ from gear_rl.chat.hints import hinted_prompt
 from gear_rl.chat.templates import Replies, tokenized_prompts, writes_tools
 from gear_rl.chat.tool_calls import as_list, read_turn
 from gear_rl.errors import GearError
+from gear_rl.limits import in_order
 from gear_rl.options import check_instance, option
 from gear_rl.tasks.base import Episode, Row, SingleTurn, Task, Transcript, reply_of, tools_of
 
@@ -163,14 +164,16 @@ class ReferenceRollouts:
         hinted = tokenized_prompts(tokenizer, with_hint, tools)
         self.rejected = self.too_long = 0
         self.found: list[tuple[list[int], list[int], Reference]] = []
-        for row, prompts in zip(rows, zip(plain, hinted, strict=True), strict=True):
-            made = reference_completion(tokenizer, task, row, replies, lists)
+        completions = in_order(
+            lambda row: reference_completion(tokenizer, task, row, replies, lists), rows, task.concurrent_verdicts
+        )
+        for made, *prompts in zip(completions, plain, hinted, strict=True):
             if made is None:
                 self.rejected += 1
             elif max(map(len, prompts)) + len(made.ids) > longest:
                 self.too_long += 1
             else:
-                self.found.append((*prompts, made))
+                self.found.append((prompts[0], prompts[1], made))
         self.count = len(self.found)
         if not self.found:
             raise GearError(
