@@ -150,5 +150,5 @@ def evaluate_model(
         summary = evaluate(LocalPlayer(model, tokenizer), task, jobs, InMemory(), say)
     finally:
         model.train(was_training)
-    names = ("reward", "success", "success_interval", "n", "parts")
+    names = ("reward", "success", "success_interval", "n", "parts", "categories")
     return {how: {name: summary[how][name] for name in names if name in summary[how]} for how in ("sampled", "greedy")}
