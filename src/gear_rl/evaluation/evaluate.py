@@ -142,7 +142,7 @@ def evaluate_model(
 ) -> dict[str, dict[str, Any]]:
     """A model in memory, one sample and one greedy rollout of each row, as training does before and after:
     {"sampled" | "greedy": {"reward", "success", "success_interval", "n"}}, and "parts" where the task counts some decisions
-    apart. Torch's random state is not used."""
+    apart, "categories" where its rows have some. Torch's random state is not used."""
     jobs = plan(task, with_ids(rows, "test"), samples=1, greedy=True, seed=seed, hinted=hinted)
     was_training = model.training
     model.eval()
