@@ -111,3 +111,19 @@ def test_a_small_part_of_a_table_runs_and_stops_in_time(tmp_path):
     assert methods == {"grpo", "gear", "shuffled_outcomes", "gear+wrong_hint", "grpo+shuffled_outcomes"}
     assert all(len(found) == 4 for found in column["summary"]["tried"].values())
     assert "outcomes shuffled" in (tmp_path / "controls.md").read_text()
+
+
+def test_pooled_pairs_are_of_one_warm_start_and_seed(evidence, tmp_path):
+    import words_pooled
+
+    def run(arm, seed, success, rate=3e-5):
+        after = {"sampled": {"success": success}}
+        return {"arm": arm, "hint": "calls", "seed": seed, "learning_rate": rate, "after": after}
+
+    first = [run("grpo", 0, 0.1), run("grpo", 1, 0.2), run("gear", 0, 0.4), run("gear", 2, 0.9), run("gear", 1, 0.9, 1e-4)]
+    second = [run("grpo", 1, 0.3), run("gear_alpha4", 1, 0.4)]
+    for name, runs in (("a", first), ("b", second)):
+        (tmp_path / name).write_text(json.dumps({"runs": runs}))
+    runs = words_pooled.read([tmp_path / "a", tmp_path / "b"])
+    assert words_pooled.differences(runs, "gear", "calls", "grpo", "calls") == pytest.approx([30, 10])
+    assert "gear, calls, over grpo | 2 | +20.0 | +10.0 to +30.0 | 0.500" in words_pooled.table(runs)
