@@ -14,7 +14,10 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent.parent
 PAGES = {"index.md": "README.md"} | {page: page for page in ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")}
-COPIED = ("benchmarks/results/*.json", "benchmarks/*.py", "examples/*.py", "LICENSE", "CITATION.cff")
+COPIED = (
+    "benchmarks/results/*.json", "benchmarks/*.py", "examples/*.py", "tests/chaos/chaos.py", "tests/chaos/corpus.jsonl",
+    "LICENSE", "CITATION.cff",
+)  # fmt: skip
 _LINK = re.compile(r"(\]\()(?!https?:|#|mailto:)([^)#\s]+)")
 
 
