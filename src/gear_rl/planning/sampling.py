@@ -9,7 +9,7 @@ from gear_rl.planning.setup import Setup
 from gear_rl.sampling.graph_decoding import SPARE
 
 TOKEN = 0.0035
-"""Fitted to our own sampler: seconds of a token of all rollouts beside reading. From before its kernels were fused; less now."""
+"""Fitted to our own sampler: seconds of a token of all rollouts beside reading. From before kernels were fused; less now."""
 READ = 0.36
 """Fitted to our own sampler: rate of reading weights and cache, over that of a copy."""
 WEIGHTS_SHARE = 0.45
