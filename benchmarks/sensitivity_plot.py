@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 PANEL, HEIGHT, LEFT, TOP, BOTTOM = 230, 190, 40, 34, 36
 
 
 def panels_of(table: dict[str, Any]) -> dict[str, list[tuple[str, float, tuple[float, float]]]]:
-    """Option → (value, mean true success, its interval) in the order of the table; and GRPO's mean as `grpo`."""
+    """Option → (value, mean true success, least and most of the runs) in the order of the table."""
     panels: dict[str, list[tuple[str, float, tuple[float, float]]]] = {}
     for column, found in table["columns"].items():
         option, _, value = column.rpartition("_")
-        row = next(row for row in found["summary"]["rows"] if row["method"] == "gear")
-        low, high = row["success"]["interval"]
-        panels.setdefault(option, []).append((value, row["success"]["mean"], (low, high)))
+        runs = [run["success"] for run in found["runs"] if run["method"] == "gear"]
+        panels.setdefault(option, []).append((value, mean(runs), (min(runs), max(runs))))
     return panels
 
 
@@ -47,17 +47,17 @@ def picture(table: dict[str, Any]) -> str:
         parts.append(
             f'<line x1="{left}" x2="{left + inner}" y1="{y:.0f}" y2="{y:.0f}" stroke="#1d4ed8" stroke-dasharray="4 3"/>'
         )
-        for i, (value, mean, (low, high)) in enumerate(points):
+        for i, (value, middle, (low, high)) in enumerate(points):
             x = left + inner * (i + 0.5) / len(points)
             parts.append(
                 f'<line x1="{x:.0f}" x2="{x:.0f}" y1="{y_of(low, row):.0f}" y2="{y_of(high, row):.0f}" stroke="#c2410c"/>'
             )
-            parts.append(f'<circle cx="{x:.0f}" cy="{y_of(mean, row):.1f}" r="4" fill="#c2410c"/>')
+            parts.append(f'<circle cx="{x:.0f}" cy="{y_of(middle, row):.1f}" r="4" fill="#c2410c"/>')
             parts.append(
                 f'<text x="{x:.0f}" y="{y_of(0, row) + 16:.0f}" text-anchor="middle" fill="#555">{value}</text>'
             )
     parts.append(
-        f'<text x="{LEFT}" y="{height - 4}" fill="#555">true success in percent; dashed: GRPO; bars: 95 %</text>'
+        f'<text x="{LEFT}" y="{height - 4}" fill="#555">true success in percent; dashed: GRPO; bars: least to most run</text>'
     )
     return "\n".join([*parts, "</svg>", ""])
 

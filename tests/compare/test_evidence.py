@@ -87,8 +87,9 @@ def test_the_sensitivity_plot_has_a_panel_per_option(evidence):
     import sensitivity_plot
 
     def column(success: float) -> dict:
-        rows = [{"method": m, "success": {"mean": success, "interval": [0.1, 0.9]}} for m in ("grpo", "gear")]
-        return {"summary": {"rows": rows}}
+        rows = [{"method": m, "success": {"mean": success}} for m in ("grpo", "gear")]
+        runs = [{"method": m, "success": s} for m, s in (("grpo", 0.0), ("gear", success - 0.1), ("gear", success + 0.1))]
+        return {"summary": {"rows": rows}, "runs": runs}
 
     names = evidence.TABLES["sensitivity"](evidence.Budget())
     drawn = sensitivity_plot.picture({"columns": {name: column(0.5) for name in names}})
