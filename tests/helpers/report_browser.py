@@ -62,14 +62,15 @@ class Page:
         )
 
     def click(self, selector: str) -> None:
-        """The page may still be scrolling to what was opened before: then it is brought into sight again."""
-        from selenium.common.exceptions import ElementClickInterceptedException
+        """The page may still be scrolling to what was opened before: then it is brought into sight again. What the page has
+        drawn again meanwhile is looked for again."""
+        from selenium.common.exceptions import ElementClickInterceptedException, StaleElementReferenceException
 
         for attempt in range(20):
-            self.bring(self.one(selector))
             try:
+                self.bring(self.one(selector))
                 return self.one(selector).click()
-            except ElementClickInterceptedException:
+            except (ElementClickInterceptedException, StaleElementReferenceException):
                 if attempt == 19:
                     raise
                 time.sleep(0.1)
