@@ -2,7 +2,7 @@
 
 Reads the finished runs of the table `hint_forms` of `evidence.py`, also of columns that are not complete: a column's mean
 is over the worlds and seeds that all of its methods have. Regret is the distance to the best method of a column; GRPO and
-the columns' methods count, the oracle does not. Few runs of a cell are little: read differences below ten points as nothing.
+the columns' methods count, the oracle does not. A cell has few runs: read differences below ten points as nothing.
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from gear_rl.errors import GearError
+
 
 @triton.jit
 def _rotate(x, heads, half, cos1, sin1, cos2, sin2, stride_head, HEADS: tl.constexpr, HALF: tl.constexpr):
@@ -44,8 +46,9 @@ def rotary_kernel(
 
 def rotate(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 1, **_: Any) -> tuple[Tensor, Tensor]:
     """q (B, H, tokens, D), k (B, heads, tokens, D), cos and sin (B or 1, tokens, D) → q and k, changed in place."""
-    assert unsqueeze_dim == 1 and q.size(-1) == cos.size(-1) and cos.stride() == sin.stride()
-    assert q.stride(-1) == k.stride(-1) == cos.stride(-1) == 1
+    whole = unsqueeze_dim == 1 and q.size(-1) == cos.size(-1) and cos.stride() == sin.stride()
+    if not (whole and q.stride(-1) == k.stride(-1) == cos.stride(-1) == 1):  # the caller then uses the model's own function
+        raise GearError("only a part of each head is rotated, or it is stored in another order")
     batch, tokens = q.size(0), q.size(2)
     half = q.size(-1) // 2
     rotary_kernel[(batch * tokens,)](
