@@ -68,7 +68,7 @@ def hint_forms(b: Budget) -> Columns:
     """What the hint says, and how often it is wrong; a sibling that won is a hint of the group's own. 400 steps, the
     default of `gear train`. Strengths are tuned for each column by itself, in runs of 200 steps at 6e-4 (GRPO: four rates)."""
     few = replace(
-        b, seeds=min(b.seeds, 2), worlds=b.worlds[:2], tuning_runs=4, tuning_steps=200,
+        b, seeds=min(b.seeds, 4), worlds=b.worlds[:2], tuning_runs=4, tuning_steps=200,
         learning_rates=(5e-4, 7.2e-4),  # with four strengths one rate is tried, their geometric mean: 6e-4
         train=(*b.train, ("steps", 400)),
     )  # fmt: skip
