@@ -101,6 +101,10 @@ def raw(path: Path, job: Job) -> dict[str, Any]:
     return run | {name: round(outcome[name], 4) for name in FIGURES} | parts
 
 
+def numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in text.split(","))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("table", choices=TABLES)
@@ -109,15 +113,14 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--only", help="columns, separated by commas")
     parser.add_argument("--seeds", type=int, default=Budget.seeds)
-    parser.add_argument("--worlds", help="that are reported, separated by commas; most tables use the first two", default="1,2,3")
+    parser.add_argument("--worlds", type=numbers, default=Budget.worlds, help="reported ones, as 1,2,3; most tables use two")
     parser.add_argument("--tuning-runs", type=int, default=Budget.tuning_runs)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--smoke", action="store_true", help="two steps of a part of the table")
     given = parser.parse_args()
     until = time.time() + 60 * given.minutes
     train = {"steps": given.steps, "eval_rows": 500, "mix_steps": 0}  # a λ that falls to 0 would leave GRPO for most steps
-    worlds = tuple(int(world) for world in given.worlds.split(","))
-    budget = Budget(given.seeds, worlds, tuning_runs=given.tuning_runs, train=tuple(train.items()))
+    budget = Budget(given.seeds, given.worlds, tuning_runs=given.tuning_runs, train=tuple(train.items()))
     columns = smoke(given.table, budget) if given.smoke else TABLES[given.table](budget)
     chosen = given.only.split(",") if given.only else list(columns)
     results = {}

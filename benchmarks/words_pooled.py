@@ -2,14 +2,18 @@
 
 Each file is what `words.py train --out` wrote, of one warm start. A method with and without its tuned strength
 (`gear`, `gear_alpha4`) is one row: what differs between warm starts cancels in a pair, what differs in strength does not.
+The interval is Student's, over all pairs; it fits as long as no run collapses, and none has.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
+
+from scipy import stats
 
 from gear_rl.compare.statistics import sign_flip_p
 
@@ -18,6 +22,7 @@ Key = tuple[int, str, str, int]
 COMPARED = [(arm, "calls", "grpo", "calls") for arm in ("gear", "token", "random_segments", "rlsd", "checked_hints", "opsd")]
 COMPARED += [("oracle", "calls", "grpo", "calls")]
 COMPARED += [(arm, "calls", "gear", "calls") for arm in ("token", "random_segments", "rlsd")]
+COMPARED += [(arm, "calls", "gear", "calls") for arm in ("fixed_segments", "turn_segments")]
 COMPARED += [("checked_hints", "calls", "opsd", "calls")]
 COMPARED += [(arm, "bias30", "grpo", "calls") for arm in ("gear", "rlsd", "checked_hints", "opsd")]
 COMPARED += [("checked_hints", "bias30", "rlsd", "bias30"), ("gear", "answer", "grpo", "calls")]
@@ -41,13 +46,15 @@ def differences(runs: dict[Key, float], arm: str, hint: str, other: str, its_hin
 
 
 def table(runs: dict[Key, float]) -> str:
-    lines = ["| | pairs | mean difference | least to most | p |", "|---|---|---|---|---|"]
+    lines = ["| | pairs | mean difference (95 %) | least to most | p |", "|---|---|---|---|---|"]
     for arm, hint, other, its_hint in COMPARED:
         apart = differences(runs, arm, hint, other, its_hint)
         if len(apart) > 1:
             name = f"{arm}, {hint}, over {other}" + (f", {its_hint}" if its_hint != "calls" else "")
+            reach = float(stats.t.ppf(0.975, len(apart) - 1)) * stdev(apart) / math.sqrt(len(apart))
+            middle = f"{mean(apart):+.1f} ({mean(apart) - reach:+.1f} to {mean(apart) + reach:+.1f})"
             span = f"{min(apart):+.1f} to {max(apart):+.1f}"
-            lines.append(f"| {name} | {len(apart)} | {mean(apart):+.1f} | {span} | {sign_flip_p(apart):.3f} |")
+            lines.append(f"| {name} | {len(apart)} | {middle} | {span} | {sign_flip_p(apart):.4f} |")
     return "\n".join(lines)
 
 

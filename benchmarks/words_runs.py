@@ -41,6 +41,7 @@ ARMS: dict[str, tuple[str, dict[str, Any]]] = {
         for arm, method, options in (
             ("gear", "gear", {}), ("gear_outcome", "gear", {"direction": "outcome"}), ("token", "token", {}),
             ("gear_teacher", "gear", {"direction": "teacher"}), ("random_segments", "random_segments", {}),
+            ("fixed_segments", "fixed_segments", {}), ("turn_segments", "turn_segments", {}),
         )
     },
 }  # fmt: skip

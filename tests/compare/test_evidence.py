@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from forked import ForkedScript, fork_workers
 
+from gear_rl.cli.main import main
 from gear_rl.compare.jobs import Job, Setting
 from gear_rl.training.run_folder import RunFolder
 
@@ -127,4 +128,16 @@ def test_pooled_pairs_are_of_one_warm_start_and_seed(evidence, tmp_path):
         (tmp_path / name).write_text(json.dumps({"runs": runs}))
     runs = words_pooled.read([tmp_path / "a", tmp_path / "b"])
     assert words_pooled.differences(runs, "gear", "calls", "grpo", "calls") == pytest.approx([30, 10])
-    assert "gear, calls, over grpo | 2 | +20.0 | +10.0 to +30.0 | 0.500" in words_pooled.table(runs)
+    assert "gear, calls, over grpo | 2 | +20.0 (-107.1 to +147.1) | +10.0 to +30.0 | 0.5000" in words_pooled.table(runs)
+
+
+@pytest.mark.parametrize(("errors", "right"), [(0, 1.0), (0.5, 0.75)])
+def test_the_sign_gate_is_an_oracle_only_with_right_hints(evidence, tmp_path, errors, right):
+    import sign_gate
+
+    small = ["steps=1", "prompts=4", "generations=4", "eval_rows=2", "record_every=1"]
+    sets = [word for name in small for word in ("--set", f"train.{name}")]
+    assert main(["train", *sets, "--set", f"task.hint_errors={errors}", "--out", str(tmp_path / "run")]) == 0
+    agree, decisions = sign_gate.count(tmp_path / "run")
+    assert decisions > 50
+    assert agree == decisions if right == 1 else agree / decisions < right
