@@ -2,15 +2,18 @@
 
 Reads the finished runs of the table `hint_forms` of `evidence.py`, also of columns that are not complete: a column's mean
 is over the worlds and seeds that all of its methods have. Regret is the distance to the best method of a column; GRPO and
-the columns' methods count, the oracle does not. A cell has few runs: read differences below ten points as nothing.
+the columns' methods count, the oracle does not. The interval of the worst regret is a bootstrap's, over the pairs of world and
+seed within each world; which method is best, and in which column a method is worst, are decided in each sample again.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import random
+from collections import Counter
 from pathlib import Path
-from statistics import mean
+from statistics import quantiles
 from typing import Any
 
 from gear_rl.compare.plan import FIRST_TUNING_SEED
@@ -18,6 +21,8 @@ from gear_rl.compare.runner import is_finished
 from gear_rl.compare.tuning import training_reward
 
 NO_HINT = "no_hint"
+Place = tuple[int, int]
+"""World and seed."""
 
 
 def read_runs(folder: Path) -> list[dict[str, Any]]:
@@ -38,31 +43,63 @@ def read_runs(folder: Path) -> list[dict[str, Any]]:
     return runs
 
 
-def means(runs: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """Column → method → mean true success in %, over what all methods of the column have."""
-    found: dict[str, dict[str, dict[tuple[int, int], float]]] = {}
+Cells = dict[str, dict[str, dict[Place, float]]]
+"""Column → method → (world, seed) → true success in %, of the places that all methods of the column have."""
+
+
+def cells_of(runs: list[dict[str, Any]]) -> Cells:
+    found: Cells = {}
     for run in runs:
         if run["seed"] < FIRST_TUNING_SEED:
             place = run["world"], run["seed"]
             found.setdefault(run["column"], {}).setdefault(run["method"], {})[place] = 100 * run["success"]
-    without = found.pop(NO_HINT, {})
-    result = {}
+    grpo = found.pop(NO_HINT, {}).get("grpo", {})
+    result: Cells = {}
     for column, methods in found.items():
-        methods |= {name: cells for name, cells in without.items() if name == "grpo"}
+        methods |= {"grpo": grpo} if grpo else {}
         common = set.intersection(*(set(cells) for cells in methods.values()))
-        result[column] = {name: mean(cells[place] for place in common) for name, cells in methods.items()} if common else {}
+        if common:
+            result[column] = {name: {p: cells[p] for p in sorted(common)} for name, cells in methods.items()}
     return result
 
 
-def table(columns: dict[str, dict[str, float]]) -> str:
+def regrets(cells: Cells, times: dict[Place, int] | None = None) -> dict[str, dict[str, float]]:
+    """Method → column → distance to the best method's mean. `times`: how often each place counts, else once."""
+    result: dict[str, dict[str, float]] = {}
+    for column, methods in cells.items():
+        of = {name: mean_of(values, times) for name, values in methods.items()}
+        for name, value in of.items():
+            result.setdefault(name, {})[column] = max(of.values()) - value
+    return result
+
+
+def mean_of(values: dict[Place, float], times: dict[Place, int] | None = None) -> float:
+    count = {place: 1 if times is None else times.get(place, 0) for place in values}
+    return sum(count[place] * value for place, value in values.items()) / max(1, sum(count.values()))
+
+
+def worst_intervals(cells: Cells, resamples: int = 2000) -> dict[str, tuple[float, float]]:
+    """Method → 95 % of the bootstrap's worst regrets."""
+    places = sorted({place for methods in cells.values() for values in methods.values() for place in values})
+    worlds = {world: [place for place in places if place[0] == world] for world, _ in places}
+    draw = random.Random(0)
+    found: dict[str, list[float]] = {}
+    for _ in range(resamples):
+        drawn = [place for each in worlds.values() for place in draw.choices(each, k=len(each))]
+        for name, by_column in regrets(cells, Counter(drawn)).items():
+            found.setdefault(name, []).append(max(by_column.values()))
+    return {name: (quantiles(x, n=40)[0], quantiles(x, n=40)[-1]) for name, x in found.items()}
+
+
+def table(cells: Cells) -> str:
     """Markdown: success of each method in each column, and its worst regret."""
-    methods = list(dict.fromkeys(name for cells in columns.values() for name in cells))
-    lines = [f"| method | {' | '.join(columns)} | worst regret |", "|---" * (len(columns) + 2) + "|"]
-    for name in methods:
-        regrets = {c: max(cells.values()) - cells[name] for c, cells in columns.items() if name in cells}
-        worst = max(regrets, key=lambda c: regrets[c])
-        cells = [f"{columns[c][name]:.1f}" if name in columns[c] else "–" for c in columns]
-        lines.append(f"| {name} | {' | '.join(cells)} | {regrets[worst]:.1f} ({worst}) |")
+    lines = [f"| method | {' | '.join(cells)} | worst regret (95 %) |", "|---" * (len(cells) + 2) + "|"]
+    intervals = worst_intervals(cells)
+    for name, by_column in regrets(cells).items():
+        worst = max(by_column, key=lambda column: by_column[column])
+        shown = [f"{mean_of(cells[c][name]):.1f}" if name in cells[c] else "–" for c in cells]
+        low, high = intervals[name]
+        lines.append(f"| {name} | {' | '.join(shown)} | {by_column[worst]:.1f} ({low:.1f} to {high:.1f}), {worst} |")
     return "\n".join(lines)
 
 
@@ -75,4 +112,4 @@ if __name__ == "__main__":
     if given.out:
         lines = ",\n".join(json.dumps(run) for run in runs)
         given.out.write_text(f'{{"runs": [\n{lines}\n]}}\n')
-    print(table(means(runs)))
+    print(table(cells_of(runs)))

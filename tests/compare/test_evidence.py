@@ -43,11 +43,23 @@ def test_regret_is_the_distance_to_the_best_over_what_all_have(evidence):
     runs = [run("right", "a", 0.9), run("right", "a", 0.1, world=2), run("right", "b", 0.5), run("wrong", "a", 0.2)]
     runs += [run("wrong", "b", 0.4), run("right", "b", 1.0, seed=1000)]  # the last is a tuning run
     runs += [run("no_hint", "grpo", 0.3), run("no_hint", "oracle", 1.0)]
-    columns = regret.means(runs)
-    assert columns["right"] == pytest.approx({"a": 90, "b": 50, "grpo": 30})
-    assert columns["wrong"] == pytest.approx({"a": 20, "b": 40, "grpo": 30})
-    drawn = regret.table(columns)
-    assert "| a | 90.0 | 20.0 | 20.0 (wrong) |" in drawn and "| grpo | 30.0 | 30.0 | 60.0 (right) |" in drawn
+    cells = regret.cells_of(runs)
+    assert {name: list(cells["right"][name]) for name in ("a", "b", "grpo")} == dict.fromkeys(("a", "b", "grpo"), [(1, 0)])
+    drawn = regret.table(cells)
+    assert "| a | 90.0 | 20.0 | 20.0 (20.0 to 20.0), wrong |" in drawn
+    assert "| grpo | 30.0 | 30.0 | 60.0 (60.0 to 60.0), right |" in drawn
+
+
+def test_the_interval_of_the_worst_regret_knows_a_run_that_collapsed(evidence):
+    import regret
+
+    places = [(world, seed) for world in (1, 2) for seed in range(4)]
+    steady = {place: 50.0 for place in places}
+    cells = {"hint": {"steady": steady, "sometimes": steady | {(1, 0): 0.0}}}
+    assert regret.regrets(cells)["sometimes"]["hint"] == pytest.approx(6.25)
+    low, high = regret.worst_intervals(cells)["sometimes"]
+    assert low == 0 and 12.5 <= high < 25
+    assert regret.worst_intervals(cells)["steady"] == (0, 0)
 
 
 def test_runs_without_a_hint_are_made_once_for_all_hints(evidence, tmp_path):
