@@ -113,7 +113,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--only", help="columns, separated by commas")
     parser.add_argument("--seeds", type=int, default=Budget.seeds)
-    parser.add_argument("--worlds", type=numbers, default=Budget.worlds, help="reported ones, as 1,2,3; most tables use two")
+    parser.add_argument("--worlds", type=numbers, default=Budget.worlds, help="as 1,2,3; some tables use fewer")
     parser.add_argument("--tuning-runs", type=int, default=Budget.tuning_runs)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--smoke", action="store_true", help="two steps of a part of the table")

@@ -1,9 +1,10 @@
 """What each method loses where hints are not what they seem: `python benchmarks/regret.py DIR/hint_forms --out runs.json`.
 
-Reads the finished runs of the table `hint_forms` of `evidence.py`, also of columns that are not complete: a column's mean
-is over the worlds and seeds that all of its methods have. Regret is the distance to the best method of a column; GRPO and
-the columns' methods count, the oracle does not. The interval of the worst regret is a bootstrap's, over the pairs of world and
-seed within each world; which method is best, and in which column a method is worst, are decided in each sample again.
+Reads the finished runs of the table `hint_forms` of `evidence.py`, or the file that this wrote. Columns need not be complete: a
+column's mean is over the worlds and seeds that all of its methods have. Regret is the distance to the best method of a column;
+GRPO and the methods that read hints count, the oracle does not. The interval of the worst regret is a bootstrap's, over seeds
+within each world; which method is best, and in which column a method is worst, are decided in each sample again. With few runs
+such an interval is too narrow, and it says nothing of other worlds.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
+from evidence_tables import READERS
+
 from gear_rl.compare.plan import FIRST_TUNING_SEED
 from gear_rl.compare.runner import is_finished
 from gear_rl.compare.tuning import training_reward
@@ -25,10 +28,12 @@ Place = tuple[int, int]
 """World and seed."""
 
 
-def read_runs(folder: Path) -> list[dict[str, Any]]:
+def read_runs(source: Path) -> list[dict[str, Any]]:
     """Of every column, tuning runs too, in a line each."""
+    if source.is_file():
+        return list(json.loads(source.read_text())["runs"])
     runs = []
-    for path in sorted(folder.glob("*/runs/*/config.json")):
+    for path in sorted(source.glob("*/runs/*/config.json")):
         if not is_finished(path.parent):
             continue
         config = json.loads(path.read_text())
@@ -50,7 +55,7 @@ Cells = dict[str, dict[str, dict[Place, float]]]
 def cells_of(runs: list[dict[str, Any]]) -> Cells:
     found: Cells = {}
     for run in runs:
-        if run["seed"] < FIRST_TUNING_SEED:
+        if run["seed"] < FIRST_TUNING_SEED and (run["method"] in READERS or run["column"] == NO_HINT):
             place = run["world"], run["seed"]
             found.setdefault(run["column"], {}).setdefault(run["method"], {})[place] = 100 * run["success"]
     grpo = found.pop(NO_HINT, {}).get("grpo", {})
@@ -67,6 +72,8 @@ def regrets(cells: Cells, times: dict[Place, int] | None = None) -> dict[str, di
     """Method → column → distance to the best method's mean. `times`: how often each place counts, else once."""
     result: dict[str, dict[str, float]] = {}
     for column, methods in cells.items():
+        if times is not None and not any(place in times for place in next(iter(methods.values()))):
+            continue  # a column with few runs, and none of them drawn
         of = {name: mean_of(values, times) for name, values in methods.items()}
         for name, value in of.items():
             result.setdefault(name, {})[column] = max(of.values()) - value
@@ -75,7 +82,7 @@ def regrets(cells: Cells, times: dict[Place, int] | None = None) -> dict[str, di
 
 def mean_of(values: dict[Place, float], times: dict[Place, int] | None = None) -> float:
     count = {place: 1 if times is None else times.get(place, 0) for place in values}
-    return sum(count[place] * value for place, value in values.items()) / max(1, sum(count.values()))
+    return sum(count[place] * value for place, value in values.items()) / sum(count.values())
 
 
 def worst_intervals(cells: Cells, resamples: int = 2000) -> dict[str, tuple[float, float]]:
@@ -100,15 +107,16 @@ def table(cells: Cells) -> str:
         shown = [f"{mean_of(cells[c][name]):.1f}" if name in cells[c] else "–" for c in cells]
         low, high = intervals[name]
         lines.append(f"| {name} | {' | '.join(shown)} | {by_column[worst]:.1f} ({low:.1f} to {high:.1f}), {worst} |")
-    return "\n".join(lines)
+    runs = {column: len(next(iter(methods.values()))) for column, methods in cells.items()}
+    return "\n".join([*lines, "", "runs a cell: " + ", ".join(f"{column} {count}" for column, count in runs.items())])
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("source", type=Path, help="the folder of the runs, or a file that --out wrote")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    runs = read_runs(given.folder)
+    runs = read_runs(given.source)
     if given.out:
         lines = ",\n".join(json.dumps(run) for run in runs)
         given.out.write_text(f'{{"runs": [\n{lines}\n]}}\n')

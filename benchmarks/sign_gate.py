@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 from gear_rl.records.record import open_record
 
@@ -16,19 +17,29 @@ EQUAL = 1e-3
 """Nats. Below it the divergence is too small to weigh anything."""
 
 
-def count(run: Path) -> tuple[int, int]:
-    """(Decisions where the sign is the label's, decisions) in a run's record."""
-    agree = decisions = 0
+class Counts(NamedTuple):
+    agree: int
+    """Decisions where the sign is the label's."""
+    differ: int
+    """Decisions that the two do not find equally likely: all that can agree."""
+    decisions: int
+
+
+def count(run: Path) -> Counts:
+    """In a run's record."""
+    agree = differ = decisions = 0
     for rollout in open_record(run / "rollouts.jsonl")[1]:
         signals = rollout.signals
         rows = zip(signals["decision"], signals["teacher_logprob"], signals["student_logprob"], strict=True)
         for label, teacher, student in rows:
-            if label and teacher is not None and student is not None and abs(teacher - student) > EQUAL:
+            if label and teacher is not None and student is not None:
                 decisions += 1
-                agree += (teacher > student) == (label > 0)
-    return agree, decisions
+                differ += abs(teacher - student) > EQUAL
+                agree += abs(teacher - student) > EQUAL and (teacher > student) == (label > 0)
+    return Counts(agree, differ, decisions)
 
 
 if __name__ == "__main__":
     for name in sys.argv[1:]:
-        print("{}: {:,} of {:,} decisions".format(name, *count(Path(name))))
+        found = count(Path(name))
+        print(f"{name}: right in {found.agree:,} of {found.differ:,} that differ, of {found.decisions:,} decisions")

@@ -2,7 +2,8 @@
 
 Each file is what `words.py train --out` wrote, of one warm start. A method with and without its tuned strength
 (`gear`, `gear_alpha4`) is one row: what differs between warm starts cancels in a pair, what differs in strength does not.
-The interval is Student's, over all pairs; it fits as long as no run collapses, and none has.
+Seeds of one warm start are alike, so with several files the mean and its interval (Student's) are over the warm starts' own
+means; with one file, over its seeds.
 """
 
 from __future__ import annotations
@@ -14,8 +15,6 @@ from pathlib import Path
 from statistics import mean, stdev
 
 from scipy import stats
-
-from gear_rl.compare.statistics import sign_flip_p
 
 RATE = 3e-5
 Key = tuple[int, str, str, int]
@@ -39,22 +38,34 @@ def read(files: list[Path]) -> dict[Key, float]:
     return found
 
 
-def differences(runs: dict[Key, float], arm: str, hint: str, other: str, its_hint: str) -> list[float]:
-    """Of all pairs with the same warm start and seed."""
-    keys = [key for key in sorted(runs) if key[1:3] == (arm, hint) and (key[0], other, its_hint, key[3]) in runs]
-    return [runs[key] - runs[key[0], other, its_hint, key[3]] for key in keys]
+def differences(runs: dict[Key, float], arm: str, hint: str, other: str, its_hint: str) -> dict[int, list[float]]:
+    """Warm start → of its pairs with the same seed."""
+    found: dict[int, list[float]] = {}
+    for key in sorted(runs):
+        beside = key[0], other, its_hint, key[3]
+        if key[1:3] == (arm, hint) and beside in runs:
+            found.setdefault(key[0], []).append(runs[key] - runs[beside])
+    return found
+
+
+def interval(values: list[float]) -> str:
+    """Mean and Student's 95 %; the mean alone for two values, of which an interval says nothing."""
+    if len(values) < 3:
+        return f"{mean(values):+.1f}"
+    reach = float(stats.t.ppf(0.975, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
+    return f"{mean(values):+.1f} ({mean(values) - reach:+.1f} to {mean(values) + reach:+.1f})"
 
 
 def table(runs: dict[Key, float]) -> str:
-    lines = ["| | pairs | mean difference (95 %) | least to most | p |", "|---|---|---|---|---|"]
+    lines = ["| | pairs | warm starts | mean difference (95 %) | least to most of pairs |", "|---|---|---|---|---|"]
     for arm, hint, other, its_hint in COMPARED:
-        apart = differences(runs, arm, hint, other, its_hint)
-        if len(apart) > 1:
+        by_start = differences(runs, arm, hint, other, its_hint)
+        pairs = [apart for each in by_start.values() for apart in each]
+        if len(pairs) > 1:
             name = f"{arm}, {hint}, over {other}" + (f", {its_hint}" if its_hint != "calls" else "")
-            reach = float(stats.t.ppf(0.975, len(apart) - 1)) * stdev(apart) / math.sqrt(len(apart))
-            middle = f"{mean(apart):+.1f} ({mean(apart) - reach:+.1f} to {mean(apart) + reach:+.1f})"
-            span = f"{min(apart):+.1f} to {max(apart):+.1f}"
-            lines.append(f"| {name} | {len(apart)} | {middle} | {span} | {sign_flip_p(apart):.4f} |")
+            middle = interval(pairs if len(by_start) == 1 else [mean(each) for each in by_start.values()])
+            span = f"{min(pairs):+.1f} to {max(pairs):+.1f}"
+            lines.append(f"| {name} | {len(pairs)} | {len(by_start)} | {middle} | {span} |")
     return "\n".join(lines)
 
 
