@@ -10,6 +10,7 @@ from forked import ForkedScript, fork_workers
 
 from gear_rl.cli.main import main
 from gear_rl.compare.jobs import Job, Setting
+from gear_rl.methods import METHODS
 from gear_rl.training.run_folder import RunFolder
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -32,6 +33,16 @@ def test_every_table_is_a_set_of_plans(evidence):
     assert len(forms) == 10 and "gear+sibling_hint" in forms["sibling"].methods
     tuning, reported = forms["perfect"].tuning_jobs()[0], Job("gear", Setting(6e-4), 0, 1)
     assert [forms["perfect"].config(job).train.steps for job in (tuning, reported)] == [200, 400]
+
+
+def test_every_method_is_in_a_table(evidence):
+    from evidence_tables import SAMPLES_MORE
+
+    tables = [evidence.TABLES[name](evidence.Budget()) for name in ("headline", "segments", "controls", "every_method")]
+    compared = {method for columns in tables for plan in columns.values() for method in plan.methods}
+    assert set(METHODS) <= compared | {"wrong_hint", *SAMPLES_MORE} and "gear+wrong_hint" in compared
+    rest = [method for plan in tables[-1].values() for method in plan.methods if method != "grpo"]
+    assert len(rest) == len(set(rest))
 
 
 def test_regret_is_the_distance_to_the_best_over_what_all_have(evidence):
