@@ -6,6 +6,7 @@ from triton.compiler import ASTSource
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon._runtime import GluonASTSource
 
+from gear_rl.sampling.layer_kernels import store_kernel, swiglu_kernel
 from gear_rl.sampling.rotary_kernel import rotary_kernel
 from gear_rl.scoring.backends import kernels, kernels_hopper, kernels_mixture
 
@@ -58,15 +59,20 @@ def build_hopper(**constants):
     return made.asm["ptx"], made.metadata.shared
 
 
-def build_rotary(capability):
-    constants = {"Q_HEADS": 16, "K_HEADS": 4, "HALF": 32}
-    kinds = {**dict.fromkeys(("q", "k", "cos", "sin"), "*bf16"), **dict.fromkeys(constants, "constexpr")}
-    signature = {name: kinds.get(name, "i32") for name in rotary_kernel.arg_names}
-    source = ASTSource(fn=rotary_kernel, signature=signature, constexprs=constants)
+def build_for_sampling(kernel, pointers, constants, capability):
+    kinds = {**dict.fromkeys(pointers, "*bf16"), **dict.fromkeys(constants, "constexpr")}
+    kinds |= {"columns": "*i64"} if kernel is store_kernel else {}
+    signature = {name: kinds.get(name, "i32") for name in kernel.arg_names}
+    source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
     return triton.compile(source, target=GPUTarget("cuda", capability, 32)).asm["ptx"]
 
 
-assert all("st.global" in build_rotary(capability) for capability in (80, 90))
+for kernel, pointers, constants in (
+    (rotary_kernel, ("q", "k", "cos", "sin"), {"Q_HEADS": 16, "K_HEADS": 4, "HALF": 32}),
+    (store_kernel, ("qkv", "cos", "sin", "keys", "values"), {"Q_HEADS": 16, "KV_HEADS": 4, "HALF": 32}),
+    (swiglu_kernel, ("both", "out"), {"BLOCK": 1024}),
+):
+    assert all("st.global" in build_for_sampling(kernel, pointers, constants, capability) for capability in (80, 90))
 plain = {"HAS_BIAS_S": False, "HAS_BIAS_T": False, "CAPPED_S": False, "CAPPED_T": False, "TILES": 12}
 rich = {"HAS_BIAS_S": True, "HAS_BIAS_T": True, "CAPPED_S": True, "CAPPED_T": True, "TILES": 12}
 hopper = {"BM": 128, "BN": 128, "BK": 64, "GROUP": 16, "TMA": True}

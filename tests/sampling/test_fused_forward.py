@@ -12,10 +12,10 @@ from gear_rl.sampling import fused_forward
 from gear_rl.sampling.fused_forward import FusedForward
 from gear_rl.sampling.graph_decoding import GraphDecoder
 
-CASES = Path(__file__).parents[1] / "helpers" / "rotary_cases.py"
+CASES = Path(__file__).parents[1] / "helpers" / "sampling_kernel_cases.py"
 
 
-def test_the_rotary_kernel_equals_transformers():
+def test_the_kernels_equal_transformers():
     pytest.importorskip("triton")
     environment = os.environ | ({} if torch.cuda.is_available() else {"TRITON_INTERPRET": "1"})
     command = [sys.executable, "-m", "pytest", str(CASES), "-q", "-p", "no:cacheprovider"]

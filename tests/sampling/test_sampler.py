@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 from gear_rl.cli.main import main
+from gear_rl.sampling.fused_layers import joined
 from gear_rl.sampling.sampler import Sampler
 
 SMALL = ("task.steps=4", "train.prompts=2", "train.generations=4", "train.eval_rows=5", "train.steps=2")
@@ -36,9 +37,14 @@ def test_a_copy_in_16_bits_follows_the_policy(model_and_tokenizer):
     assert all(b.dtype == torch.float32 for b in copy.buffers() if b.is_floating_point()), "rotary frequencies"
     assert {p.dtype for p in model.parameters()} == {torch.float32}
     with torch.no_grad():
-        model.lm_head.weight += 1
+        for weight in model.parameters():
+            weight += torch.randn_like(weight)
     assert sampler(model) is copy
-    assert torch.equal(copy.lm_head.weight, model.lm_head.weight.to(torch.bfloat16))
+    for (name, mine), its in zip(copy.named_parameters(), model.parameters(), strict=True):
+        assert torch.equal(mine, its.to(torch.bfloat16)), name
+    attention = copy.model.layers[0].self_attn  # in one buffer, so that one product serves all three
+    side_by_side = joined([attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight])
+    assert side_by_side is not None and torch.equal(side_by_side[-len(attention.v_proj.weight) :], attention.v_proj.weight)
 
 
 def test_bfloat16_trains(tmp_path):

@@ -2,7 +2,8 @@
 
 A small model's forward is bound by how many kernels there are, not by what they compute, also where a CUDA graph launches
 them: of about 45 per layer in transformers' Llama, norms take 16, rotary embeddings 10 and the mask 4. Here they take 2, 1
-and none. Each replacement is in place only for the length of a forward, and only where it is proven to compute the same.
+and none; layers of Llama's form take ten in all (`fused_layers`). Each replacement is in place only for the length of a
+forward, and only where it is proven to compute the same.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from gear_rl.sampling import fused_layers
 from gear_rl.scoring.fused_norms import fused, provable_norms
 
 ROTARY = "apply_rotary_pos_emb"
@@ -26,12 +28,14 @@ ROTARY = "apply_rotary_pos_emb"
 
 
 class FusedForward:
-    """`with fused_forward(): model(...)`. kernels: replace norms and rotary embeddings; the attention is replaced always."""
+    """`with fused_forward(): model(...)`. kernels: replace norms, rotary embeddings and layers; the attention is replaced
+    always."""
 
     def __init__(self, model: Any, kernels: bool) -> None:
         self.config = model.config
         self.norms = provable_norms(model) if kernels else []
         self.rotary = _rotary_modules(model) if kernels and _has_triton(model.device) else []
+        self.layers = fused_layers.known_layers(model, self.norms) if self.rotary else []
 
     @property
     def kernels(self) -> bool:
@@ -42,17 +46,21 @@ class FusedForward:
     def __call__(self) -> Iterator[None]:
         from transformers import AttentionInterface
 
-        name = grouped_attention.__name__
-        AttentionInterface.register(name, partial(grouped_attention, {}))
+        name, attend = grouped_attention.__name__, partial(grouped_attention, {})
+        AttentionInterface.register(name, attend)
         before, self.config._attn_implementation = self.config._attn_implementation, name
         theirs = [getattr(module, ROTARY) for module in self.rotary]
         try:
             for module in self.rotary:
                 setattr(module, ROTARY, _rotate())
+            for layer in self.layers:
+                layer.forward = partial(fused_layers.forward, layer, attend)
             with fused(self.norms):
                 yield
         finally:
             self.config._attn_implementation = before
+            for layer in self.layers:
+                vars(layer).pop("forward", None)
             for module, function in zip(self.rotary, theirs, strict=True):
                 setattr(module, ROTARY, function)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from gear_rl.sampling.fused_layers import lay_side_by_side
 from gear_rl.scoring.sharded_weights import looks_sharded
 
 
@@ -28,6 +29,7 @@ class Sampler:
             vars(self._copy).pop("forward", None)  # accelerate's wrapper, which rounds inputs and returns float32
             for weight in self._copy.parameters():  # weights only: `.to` would round rotary frequencies as well
                 weight.data = weight.data.to(getattr(torch, self.precision))
+            lay_side_by_side(self._copy)
         for mine, its in zip(self._copy.parameters(), policy.parameters(), strict=True):
             mine.copy_(its)
         return self._copy
