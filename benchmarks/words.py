@@ -111,6 +111,7 @@ def main() -> int:
     one = command(train, "task.NAME, train.NAME")
     one.add_argument("--arms", nargs="+", default=list(words_runs.ARMS), choices=words_runs.ARMS)
     one.add_argument("--hints", nargs="+", default=["calls"], choices=words_runs.HINTS)
+    one.add_argument("--cells", nargs="+", type=words_runs.cell, help="ARM:HINT, in place of --arms and --hints")
     one.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
     one.add_argument("--learning-rates", nargs="+", type=float, default=[3e-5])
     one.add_argument("--processes", type=int, default=3, help="that share the device")

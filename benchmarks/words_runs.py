@@ -84,9 +84,8 @@ class Run:
 def plan(args: argparse.Namespace, train: dict[str, Any], task: dict[str, Any]) -> list[Run]:
     """Seed by seed, so that all arms have as many when time is over."""
     runs = []
-    for seed, hint, rate, arm in itertools.product(args.seeds, args.hints, args.learning_rates, args.arms):
-        if arm in WITHOUT_HINT and hint != args.hints[0]:
-            continue
+    every = [(arm, hint) for hint in args.hints for arm in args.arms if arm not in WITHOUT_HINT or hint == args.hints[0]]
+    for seed, rate, (arm, hint) in itertools.product(args.seeds, args.learning_rates, args.cells or every):
         method, options = ARMS[arm]
         config = {
             "task": {"name": "workshop_words", **HINTS[hint], **task},
@@ -97,6 +96,14 @@ def plan(args: argparse.Namespace, train: dict[str, Any], task: dict[str, Any]) 
         }
         runs.append(Run(arm, hint, rate, seed, config))
     return runs
+
+
+def cell(text: str) -> tuple[str, str]:
+    """ARM:HINT, as the command line has it."""
+    arm, _, hint = text.partition(":")
+    if arm not in ARMS or hint not in HINTS:
+        raise argparse.ArgumentTypeError(f"{text}: write ARM:HINT. Arms: {', '.join(ARMS)}. Hints: {', '.join(HINTS)}.")
+    return arm, hint
 
 
 def run(runs: Sequence[Run], folder: Path, minutes: float, processes: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import argparse
 import json
 import random
 import sys
@@ -113,11 +114,16 @@ def test_curves_are_measured_and_drawn(benchmarks, warm):
 def test_runs_are_planned_seed_by_seed_and_told_against_grpo(benchmarks, warm, tmp_path):
     runs = benchmarks("words_runs")
     asked = type("Asked", (), dict(seeds=[0, 1], hints=["calls", "answer"], learning_rates=[1e-4], model=warm, device="cpu",
-                                   arms=["grpo", "gear"]))  # fmt: skip
+                                   arms=["grpo", "gear"], cells=None))  # fmt: skip
     small = dict(steps=1, prompts=2, generations=2, rollouts_per_pass=4, precision="float32", eval_rows=2)
     planned = runs.plan(asked, small, {"jobs": 1})
     assert [r.name for r in planned[:3]] == ["grpo-calls-0.0001-0", "gear-calls-0.0001-0", "gear-answer-0.0001-0"]
     assert len(planned) == 6
+    asked.cells = [runs.cell("grpo:calls"), runs.cell("gear:answer")]
+    by_cell = [r.name for r in runs.plan(asked, small, {"jobs": 1})]
+    assert by_cell == [f"{name}-0.0001-{seed}" for seed in (0, 1) for name in ("grpo-calls", "gear-answer")]
+    with pytest.raises(argparse.ArgumentTypeError, match="ARM:HINT"):
+        runs.cell("gear")
     result = runs.train(planned[1], deadline=2e18)
     assert len(result["curves"]["success"]) == 1 and result["after"]["sampled"]["n"] == 2
     assert runs.train(planned[1].__class__(**{**vars(planned[1]), "config": {
