@@ -19,12 +19,13 @@ from scipy import stats
 RATE = 3e-5
 Key = tuple[int, str, str, int]
 COMPARED = [(arm, "calls", "grpo", "calls") for arm in ("gear", "token", "random_segments", "rlsd", "checked_hints", "opsd")]
-COMPARED += [("oracle", "calls", "grpo", "calls")]
-COMPARED += [(arm, "calls", "gear", "calls") for arm in ("token", "random_segments", "rlsd")]
-COMPARED += [(arm, "calls", "gear", "calls") for arm in ("fixed_segments", "turn_segments")]
+COMPARED += [(arm, "calls", "grpo", "calls") for arm in ("oracle", "gear_outcome", "gear_teacher")]
+COMPARED += [(f"{cut}_segments", "calls", "grpo", "calls") for cut in ("fixed", "turn")]
+COMPARED += [(arm, "calls", "gear", "calls") for arm in ("token", "random_segments", "fixed_segments", "turn_segments", "rlsd")]
 COMPARED += [("checked_hints", "calls", "opsd", "calls")]
 COMPARED += [(arm, "bias30", "grpo", "calls") for arm in ("gear", "rlsd", "checked_hints", "opsd")]
-COMPARED += [("checked_hints", "bias30", "rlsd", "bias30"), ("gear", "answer", "grpo", "calls")]
+COMPARED += [("checked_hints", "bias30", "rlsd", "bias30")]
+COMPARED += [(arm, "answer", "grpo", "calls") for arm in ("gear", "rlsd", "checked_hints", "opsd")]
 
 
 def read(files: list[Path]) -> dict[Key, float]:
