@@ -8,7 +8,8 @@ runs tiny shapes, and no recording, which says nothing about speed on one. Milli
     generate    transformers' generate, which TRL samples with unless it is given an inference engine
     growing     `gear_rl.sampling.decoding.Decoder`: transformers' cache, which grows with every token
     recorded    `gear_rl.sampling.graph_decoding.GraphDecoder`: a cache of fixed place, the forward replayed as a CUDA graph
-    unfused     the same with the model's own norms and rotary embeddings (`gear_rl.sampling.fused_forward`)
+    layers      the same with the model's own layers, of which norms and rotary embeddings are replaced one by one
+    unfused     the same with the model's own norms and rotary embeddings too (`gear_rl.sampling.fused_forward`)
     words       as recorded, where half of the rows read 8 tokens of an environment's answer while the others speak
 """
 
@@ -29,6 +30,7 @@ from small_model import random_model
 
 from gear_rl.sampling.decoding import MOST_TOKENS, Decoder
 from gear_rl.sampling.fused_forward import FusedForward
+from gear_rl.sampling.fused_layers import lay_side_by_side
 from gear_rl.sampling.graph_decoding import GraphDecoder
 
 ON_GPU = torch.cuda.is_available()
@@ -88,10 +90,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     model, results = random_model(DEVICE, torch.bfloat16 if ON_GPU else torch.float32), []
+    lay_side_by_side(model)  # as in a copy that samples for training
     for rows, prompt in SHAPES:
         row: dict[str, Any] = {"rows": rows, "prompt": prompt, "generate": generated(model, rows, prompt)}
         row["growing"] = read(Decoder(model), rows, prompt, 1)
         row["recorded"] = read(GraphDecoder(model, graphs=ON_GPU), rows, prompt, 1)
+        layers = GraphDecoder(model, graphs=ON_GPU)
+        layers.fused_forward.layers = []
+        row["layers"] = read(layers, rows, prompt, 1)
         unfused = GraphDecoder(model, graphs=ON_GPU)
         unfused.fused_forward = FusedForward(model, kernels=False)
         row["unfused"] = read(unfused, rows, prompt, 1)
