@@ -1,0 +1,62 @@
+"""benchmarks/public_task.py: families by rule, one rate for all, and a table with what could have been seen."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+from words_model import save_words_model
+
+pytest.importorskip("reasoning_gym")
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def public(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module("public_task")
+
+
+def test_families_are_chosen_and_trained_on(public, tmp_path, monkeypatch, capsys):
+    model = str(save_words_model(tmp_path / "model"))  # random weights: it succeeds nowhere
+    given = dict(model=model, device="cpu", eval_rows=2, out=tmp_path / "families.json")
+    asked = argparse.Namespace(**given, rows=2, taught=["letter_counting", "chain_sum"])
+    monkeypatch.setitem(public.TASK, "max_turn_tokens", 4)
+    assert public.families(asked) == 1 and "used" not in capsys.readouterr().out
+    monkeypatch.setattr(public, "KEPT", (0.0, 0.75))
+    assert public.families(asked) == 0 and capsys.readouterr().out.count("used") == 2
+    found = json.loads(asked.out.read_text())
+    assert found["families"] == asked.taught and found["before"]["hinted"]["sampled"]["n"] == 2
+
+    small = {"prompts": 2, "generations": 2, "rollouts_per_pass": 4, "precision": "float32"}
+    monkeypatch.setattr(public, "TRAIN", {**public.TRAIN, **small})
+    training = argparse.Namespace(**given | {"families": asked.out}, steps=2)
+    planned = public.plan(training, ["grpo", "gear_alpha4"], [1e-4], [0, 1])
+    assert [run.name for run in planned[:3]] == ["grpo-answer-0.0001-0", "gear_alpha4-answer-0.0001-0", "grpo-answer-0.0001-1"]
+    result = public.words_runs.train(planned[1], deadline=2e18)
+    assert len(result["curves"]["reward"]) == 2 and result["after"]["sampled"]["n"] == 2
+
+
+def test_the_rate_is_the_one_with_the_highest_late_reward(public, tmp_path, monkeypatch, capsys):
+    families = tmp_path / "families.json"
+    families.write_text('{"families": ["chain_sum"]}')
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    asked = argparse.Namespace(
+        model="m", device="cpu", eval_rows=2, steps=4, families=families, folder=folder, out=tmp_path / "rates.json",
+        learning_rates=[3e-5, 1e-4], minutes=0.0, processes=1,
+    )  # fmt: skip
+    planned = public.plan(asked, ["grpo"], asked.learning_rates, [public.RATE_SEED])
+    for run, rewards in zip(planned, ([9, 9, 1, 1], [0, 0, 2, 2]), strict=True):
+        assert public.rates(asked) == 1  # one is missing
+        (folder / f"{run.name}.json").write_text(json.dumps({**vars(run), "after": {}, "curves": {"reward": rewards}}))
+    assert public.rates(asked) == 0 and json.loads(asked.out.read_text())["chosen"] == 1e-4
+
+
+def test_the_published_table(public):
+    """What docs/evidence.md says of the first such runs."""
+    drawn = public.table_of(json.loads((BENCHMARKS / "results" / "reasoning_gym_smollm2_h200.json").read_text()))
+    assert "| rlsd | 36.1, 36.3, 37.3 | 36.6 | +1.1 | 41.4 |" in drawn and "3 pairs spread by 1.0: a difference of 3.2" in drawn
