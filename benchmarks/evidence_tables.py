@@ -25,11 +25,12 @@ GIVEN: dict[str, tuple[str, ...]] = {
     "rollout": (
         "dr_grpo", "low_probability", "high_entropy", "shear", "grpo_lambda", "grail", "oar_g", "prompted_judge", "oar_p",
     ),
+    "more_samples": ("spo",),
 }  # fmt: skip
 """What a method is given beside the outcomes: the hint; a sibling's rollout or what the environment said; rewards or states of
-turns; nothing but the rollout and, for some, the reference answer."""
-SAMPLES_MORE = ("turn_ppo", "vine_ppo", "spo")
-"""They sample 7 to 23 times as long per step as GRPO, to measure values: in no table of equal steps."""
+turns; nothing but the rollout and, for some, the reference answer; values measured by more samples."""
+TOO_SLOW = ("turn_ppo", "vine_ppo")
+"""A step takes 20 times as long as GRPO's and more, to measure values by sampling: in no table."""
 
 
 @dataclass(frozen=True)

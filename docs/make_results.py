@@ -3,85 +3,133 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
-from gear_rl.compare.table import points, under_controls, with_interval
+from gear_rl.compare.results import COLLAPSED
 from gear_rl.methods import METHODS
 
 PAGES = Path(__file__).parent / "methods"
-RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
-SUMMARY, HINT_ERRORS = RESULTS / "compare_methods.json", RESULTS / "compare_hint_errors.json"
-HINT_BIAS, COSTS = RESULTS / "compare_hint_bias.json", RESULTS / "method_cost_cpu.json"
-
-EARLIER = {
-    "rlsd": "λ constant, the teacher live",
-    "serl": "λ constant, the teacher live",
-    "crest": "MT-GRPO's turn advantages, and a product of gates",
-    "opsd": "the Jensen–Shannon divergence without a clip",
-    "sdpg": "a full KL towards the starting policy",
-    "oar_p": "a threshold of 0.5",
-    "oar_g": "a threshold of 0.5, and scores with float32's cancellation",
-    "sdpo": "a sibling above the group's mean, with the feedback appended",
-    "grail": "a weight of our own from the abstract",
-    "shear": "a weight of our own from the abstract",
-    "high_entropy": "the quantile over the batch",
-    "gigpo": "with the std, and the mean over rollouts",
-    "igpo": "the mean over the group's turns, no std",
-    "crpo": "a form of our own from the abstract",
-}
-"""Methods whose definition has changed since they were measured, and what they were."""
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+RESULTS = BENCHMARKS / "results"
+COSTS = RESULTS / "method_cost_cpu.json"
+TUNED = ("segments", "headline", "every_method")
+"""Tables of `benchmarks/evidence.py` whose methods were tuned alike; a method that is in several is taken from the first."""
+PLACES = [(world, seed) for world in (1, 2) for seed in (0, 1, 2)]
+"""The runs that all these tables have."""
+CONTROLS = {"wrong_hint": "gear+wrong_hint", "shuffled_outcomes": "shuffled_outcomes"}
+"""Page of a control → its row in the table `controls`, which has other seeds."""
 
 
-# The stored summaries are of `gear compare`'s first format, in which learning rates alone were tuned.
-def control_rows(summary: dict[str, Any]) -> list[tuple[str, str, str, str]]:
-    """Each method that was also run under a control: name, and success (share of the headroom) as it is, with its outcomes
-    shuffled, and with a wrong hint; "" where that was not run."""
+@dataclass(frozen=True)
+class Measured:
+    """A method's runs, and GRPO's at the same places."""
 
-    def said(row: dict[str, Any] | None) -> str:
-        if row is None:
-            return ""
-        share = row["success"].get("share_of_headroom")
-        return f"{100 * row['success']['mean']:.1f}" + ("" if share is None else f" ({100 * share:.0f} %)")
+    method: str
+    runs: list[dict[str, Any]]
+    grpo: list[dict[str, Any]]
 
-    return [(own["method"], said(own), said(shuffled), said(wrong)) for own, shuffled, wrong in under_controls(summary)]
+    def points(self, figure: str) -> float:
+        return 100 * mean(run[figure] for run in self.runs)
+
+    @property
+    def over(self) -> list[float]:
+        return [100 * (run["success"] - its["success"]) for run, its in zip(self.runs, self.grpo, strict=True)]
+
+    @property
+    def collapsed(self) -> int:
+        return sum(run["success"] < COLLAPSED * run["before"] for run in self.runs)
+
+    @property
+    def rate(self) -> str:
+        return self.runs[0]["setting"].split(" ")[0]
+
+    @property
+    def strength(self) -> str:
+        return ", ".join(self.runs[0]["setting"].split(" ")[1:]).replace("=", " ") or "–"
+
+    @property
+    def apart(self) -> str:
+        return f"{signed(mean(self.over))} ({signed(min(self.over))} to {signed(max(self.over))})"
 
 
-def markdown(summary: dict[str, Any]) -> str:
-    """One table; a method's controls stand in its own row."""
-    base, controlled = summary["baseline"], {name: left for name, _, *left in control_rows(summary)}
-    heads = ["method", "lr", "true success, sampled", "reward", "greedy", "area", f"vs {base}", "p (Holm)", "headroom"]
-    heads += ["outcomes shuffled", "wrong hint"] if controlled else []
-    lines = ["| " + " | ".join([*heads, "collapsed"]) + " |", "|---" * (len(heads) + 1) + "|"]
-    for row in summary["rows"]:
-        if row["control_of"]:
-            continue
-        cell = row["success"]
-        if row["method"] == base:
-            against = ["", "", ""]
-        else:
-            a, b = (points(x) for x in cell["difference_interval"])
-            share = cell.get("share_of_headroom")
-            against = [
-                f"{points(cell['difference'])} ({a}…{b})",
-                f"{cell['p_holm']:.3f}",
-                f"{100 * share:.0f} %" if share is not None else "",
-            ]
-        cells = [
-            row["method"],
-            f"{row['learning_rate']:g}",
-            with_interval(cell),
-            with_interval(row["reward"]),
-            f"{100 * row['greedy']['mean']:.1f}",
-            f"{100 * row['area']['mean']:.1f}",
-            *against,
-            *(controlled.get(row["method"], ["", ""]) if controlled else []),
-            f"{row['collapsed']}/{summary['plan']['seeds']}",
+def signed(value: float) -> str:
+    return f"{value:+.1f}".replace("-", "−")
+
+
+def columns(table: str) -> Iterator[dict[str, dict[tuple[int, int], dict[str, Any]]]]:
+    """Of each column, method → (world, seed) → run."""
+    for column in json.loads((RESULTS / f"{table}.json").read_text())["columns"].values():
+        found: dict[str, dict[tuple[int, int], dict[str, Any]]] = {}
+        for run in column["runs"]:
+            found.setdefault(run["method"], {})[run["world"], run["seed"]] = run
+        yield found
+
+
+def all_measured() -> dict[str, Measured]:
+    made: dict[str, Measured] = {}
+    for table in TUNED:
+        for column in columns(table):
+            grpo = [column["grpo"][place] for place in PLACES]
+            for method, runs in column.items():
+                made.setdefault(method, Measured(method, [runs[place] for place in PLACES], grpo))
+    return made
+
+
+def groups(made: dict[str, Measured]) -> dict[str, list[Measured]]:
+    """By what a method is given beside the outcomes; best first."""
+    sys.path.insert(0, str(BENCHMARKS))
+    from evidence_tables import GIVEN
+
+    rest = [name for name in made if not any(name in methods for methods in GIVEN.values())]
+    found = {
+        "The hint": [name for name in rest if METHODS[name].hint] + list(GIVEN["hint"]),
+        "A sibling's rollout, or what the environment said": list(GIVEN["sibling_or_feedback"]),
+        "Rewards or states of turns": list(GIVEN["turns"]),
+        "Nothing but the rollout, or the reference answer with it": [
+            name for name in rest if not METHODS[name].hint and name != "oracle"
+        ] + list(GIVEN["rollout"]),
+        "Values measured by more samples: a step takes seven times as long": list(GIVEN["more_samples"]),
+        "Which decisions were wrong": ["oracle"],
+    }  # fmt: skip
+    return {given: sorted((made[name] for name in names), key=lambda m: -m.points("success")) for given, names in found.items()}
+
+
+def tables(made: dict[str, Measured]) -> str:
+    head = "| method | rate | strength | true success in % | over grpo, mean (least to most) | greedy | reward | collapsed |\n"
+    parts = []
+    for given, methods in groups(made).items():
+        rows = [
+            f"| [{m.method}]({m.method}.md) | {m.rate} | {m.strength} | {m.points('success'):.1f} "
+            f"| {m.apart if m.method != 'grpo' else ''} | {m.points('greedy'):.1f} | {m.points('reward') / 100:.3f} "
+            f"| {m.collapsed or ''} |\n"
+            for m in methods
         ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+        parts.append(f"### {given}\n\n{head}{'|---' * 8}|\n{''.join(rows)}")
+    return "\n".join(parts)
+
+
+def sentence(m: Measured) -> str:
+    """A method's own line."""
+    said = "Embedded task, right hints, 200 steps, six runs, tuned like every other method: "
+    said += f"true success {m.points('success'):.1f} % sampled, {m.points('greedy'):.1f} % greedy"
+    said += f"; over GRPO {m.apart}" if m.method != "grpo" else ""
+    said += f"; {m.collapsed} of six runs collapsed" if m.collapsed else ""
+    strength = f", {m.strength}" if m.strength != "–" else ""
+    return f"{said} (at {m.rate}{strength}). [Every method in one table](results.md).\n"
+
+
+def control_sentence(row: str) -> str:
+    (column,) = columns("controls")
+    success, as_it_is = (100 * mean(run["success"] for run in column[name].values()) for name in (row, "gear"))
+    return (
+        f"Embedded task, 200 steps, six runs at GEAR's setting: true success {success:.1f} %, GEAR as it is {as_it_is:.1f} %. "
+        "[Controls and their baselines](../evidence.md#controls).\n"
+    )
 
 
 def between(text: str, name: str, content: str) -> str:
@@ -92,28 +140,6 @@ def between(text: str, name: str, content: str) -> str:
     if not found or not closed:
         raise SystemExit(f"no place marked {begin.strip()} … {end}")
     return before + begin + content + end + after
-
-
-def sentence(row: dict[str, Any], left: tuple[str, str] | None, summary: dict[str, Any]) -> str:
-    """A method's own line: success, reward, share of the headroom, and what its controls leave of it."""
-    low, high = (100 * x for x in row["success"]["interval"])
-    steps, seeds = summary["plan"]["settings"]["train"]["steps"], summary["plan"]["seeds"]
-    said = f"**Measured with an earlier definition** ({EARLIER[row['method']]}). " if row["method"] in EARLIER else ""
-    said += f"Embedded task, {steps} steps, {seeds} seeds: true success {100 * row['success']['mean']:.1f} % "
-    said += f"({low:.1f}–{high:.1f}) sampled, {100 * row['greedy']['mean']:.1f} % greedy, "
-    said += f"reward {row['reward']['mean']:.3f}"
-    share = row["success"]["share_of_headroom"]
-    if row["method"] not in (summary["baseline"], "oracle") and share is not None:
-        said += f"; {100 * share:.0f} % of the oracle's headroom over {summary['baseline']}"
-    if row["collapsed"]:
-        said += f"; {row['collapsed']} of {seeds} seeds collapsed"
-    parts = [
-        f"{what} {value}"
-        for what, value in zip(("its outcomes shuffled", "a wrong hint"), left or (), strict=False)
-        if value
-    ]
-    said += "." + (f" With {', with '.join(parts)}." if parts else "")
-    return said + " [Every method in one table](results.md).\n"
 
 
 def declared(method: str) -> str:
@@ -135,46 +161,23 @@ def cost_sentence(m: dict[str, Any]) -> str:
     return f"Measured on the embedded default: {m['ratio']:.2f} times a GRPO step ([all methods](costs.md)).\n"
 
 
-def by_hint_errors(perfect: dict[str, Any]) -> str:
-    """True success of a method (row) by the share of wrong tools in its hints (column), with its share of the headroom."""
-    found = json.loads(HINT_ERRORS.read_text())
-    columns = {"none wrong": perfect}
-    columns |= {f"{100 * float(share):.0f} % wrong": summary for share, summary in found["shares"].items()}
-    rows = [{row["method"]: row["success"] for row in summary["rows"]} for summary in columns.values()]
-    lines = [f"| method | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
-    for method in dict.fromkeys(name for successes in rows[1:] for name in successes):
-        cells = []
-        for success in (successes.get(method) for successes in rows):
-            low, high = (100 * x for x in success["interval"]) if success else (0.0, 0.0)
-            part = (
-                "" if not success or method in ("grpo", "oracle") else f"; {100 * success['share_of_headroom']:.0f} %"
-            )
-            cells.append(f"{100 * success['mean']:.1f} ({low:.1f}–{high:.1f}){part}" if success else "")
-        lines.append(f"| [{method}]({method}.md) | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
-
-
-def linked(table: str) -> str:
-    """Each method's name leads to its page."""
-    return re.sub(r"^\| (\w+) \|", r"| [\1](\1.md) |", table, flags=re.M).replace("[method](method.md)", "method")
-
-
 def main() -> int:
-    summary = json.loads(SUMMARY.read_text())
-    left = {name: (shuffled, wrong) for name, _, shuffled, wrong in control_rows(summary)}
-    page = PAGES / "results.md"
-    text = between(page.read_text(), "table", linked(markdown(summary)))
-    text = between(text, "hint errors", by_hint_errors(summary))
-    pages = {page: between(text, "hint bias", linked(markdown(json.loads(HINT_BIAS.read_text())["summary"])))}
-    for row in summary["rows"]:
-        if "+" not in row["method"]:
-            page = PAGES / f"{row['method']}.md"
-            pages[page] = between(page.read_text(), "result", sentence(row, left.get(row["method"]), summary))
-    measured = json.loads(COSTS.read_text())["methods"]
-    pages[PAGES / "costs.md"] = between((PAGES / "costs.md").read_text(), "costs", cost_table(measured))
-    for name, m in measured.items():
-        page = PAGES / f"{name}.md"
-        pages[page] = between(pages.get(page, page.read_text()), "cost", cost_sentence(m))
+    pages: dict[Path, str] = {}
+
+    def write(page: str, mark: str, content: str) -> None:
+        path = PAGES / f"{page}.md"
+        pages[path] = between(pages.get(path, path.read_text()), mark, content)
+
+    made = all_measured()
+    write("results", "tables", tables(made))
+    for method, measured in made.items():
+        write(method, "result", sentence(measured))
+    for page, row in CONTROLS.items():
+        write(page, "result", control_sentence(row))
+    costs = json.loads(COSTS.read_text())["methods"]
+    write("costs", "costs", cost_table(costs))
+    for name, cost in costs.items():
+        write(name, "cost", cost_sentence(cost))
     stale = [page.name for page, text in pages.items() if page.read_text() != text]
     if "--check" in sys.argv:
         if stale:
