@@ -96,7 +96,8 @@ def groups(made: dict[str, Measured]) -> dict[str, list[Measured]]:
         "Values measured by more samples: a step takes seven times as long": list(GIVEN["more_samples"]),
         "Which decisions were wrong": ["oracle"],
     }  # fmt: skip
-    return {given: sorted((made[name] for name in names), key=lambda m: -m.points("success")) for given, names in found.items()}
+    runs = {given: [made[name] for name in names if name in made] for given, names in found.items()}
+    return {given: sorted(methods, key=lambda m: -m.points("success")) for given, methods in runs.items() if methods}
 
 
 def tables(made: dict[str, Measured]) -> str:
