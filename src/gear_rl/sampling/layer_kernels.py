@@ -11,13 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-
-@triton.jit
-def _rotated(at, half, inside, cos1, sin1, cos2, sin2):
-    """The halves of each head: x₁ cos₁ − x₂ sin₁ and x₂ cos₂ + x₁ sin₂."""
-    first = tl.load(at, inside, 0.0).to(tl.float32)
-    second = tl.load(at + half, inside, 0.0).to(tl.float32)
-    return first * cos1 - second * sin1, second * cos2 + first * sin2
+from gear_rl.sampling.rotary_kernel import angles, rotate_to
 
 
 @triton.jit
@@ -26,30 +20,22 @@ def store_kernel(
     cache_row, cache_head, cache_column, Q_HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HALF: tl.constexpr,
 ):  # fmt: skip
     """A program for each token of each row. qkv (rows · tokens, (q_heads + 2 kv_heads) · 2 half)."""
-    row, token = tl.program_id(0) // tokens, tl.program_id(0) % tokens
+    program = tl.program_id(0).to(tl.int64)  # a cache may have more than 2³¹ elements
+    row, token = program // tokens, program % tokens
     width = 2 * half
     column = tl.arange(0, HALF)[None, :]
-    place = row * cos_row + token * cos_token + column
-    cos1 = tl.load(cos + place, column < half, 0.0).to(tl.float32)
-    sin1 = tl.load(sin + place, column < half, 0.0).to(tl.float32)
-    cos2 = tl.load(cos + place + half, column < half, 0.0).to(tl.float32)
-    sin2 = tl.load(sin + place + half, column < half, 0.0).to(tl.float32)
-    here = qkv + tl.program_id(0) * qkv_row
+    cos1, sin1, cos2, sin2 = angles(cos, sin, row * cos_row + token * cos_token + column, column < half, half)
+    here = qkv + program * qkv_row
 
     head = tl.arange(0, Q_HEADS)[:, None]
-    inside = (head < q_heads) & (column < half)
     at = here + head * width + column
-    first, second = _rotated(at, half, inside, cos1, sin1, cos2, sin2)
-    tl.store(at, first.to(qkv.dtype.element_ty), inside)
-    tl.store(at + half, second.to(qkv.dtype.element_ty), inside)
+    rotate_to(at, at, half, (head < q_heads) & (column < half), cos1, sin1, cos2, sin2)
 
     head = tl.arange(0, KV_HEADS)[:, None]
     inside = (head < kv_heads) & (column < half)
     to = row * cache_row + head * cache_head + tl.load(columns + token) * cache_column + column
     at = here + (q_heads + head) * width + column
-    first, second = _rotated(at, half, inside, cos1, sin1, cos2, sin2)
-    tl.store(keys + to, first.to(keys.dtype.element_ty), inside)
-    tl.store(keys + to + half, second.to(keys.dtype.element_ty), inside)
+    rotate_to(at, keys + to, half, inside, cos1, sin1, cos2, sin2)
     at += kv_heads * width
     tl.store(values + to, tl.load(at, inside, 0.0), inside)
     tl.store(values + to + half, tl.load(at + half, inside, 0.0), inside)

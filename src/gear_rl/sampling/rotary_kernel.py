@@ -16,14 +16,22 @@ from gear_rl.errors import GearError
 
 
 @triton.jit
-def _rotate(x, heads, half, cos1, sin1, cos2, sin2, stride_head, HEADS: tl.constexpr, HALF: tl.constexpr):
-    head, column = tl.arange(0, HEADS)[:, None], tl.arange(0, HALF)[None, :]
-    inside = (head < heads) & (column < half)
-    at = x + head * stride_head + column
+def angles(cos, sin, place, inside, half):
+    """cos and sin of both halves at `place`, in float32."""
+    cos1 = tl.load(cos + place, inside, 0.0).to(tl.float32)
+    sin1 = tl.load(sin + place, inside, 0.0).to(tl.float32)
+    cos2 = tl.load(cos + place + half, inside, 0.0).to(tl.float32)
+    sin2 = tl.load(sin + place + half, inside, 0.0).to(tl.float32)
+    return cos1, sin1, cos2, sin2
+
+
+@triton.jit
+def rotate_to(at, to, half, inside, cos1, sin1, cos2, sin2):
+    """The heads at `at`, rotated, are written to `to`."""
     first = tl.load(at, inside, 0.0).to(tl.float32)
     second = tl.load(at + half, inside, 0.0).to(tl.float32)
-    tl.store(at, (first * cos1 - second * sin1).to(x.dtype.element_ty), inside)
-    tl.store(at + half, (second * cos2 + first * sin2).to(x.dtype.element_ty), inside)
+    tl.store(to, (first * cos1 - second * sin1).to(to.dtype.element_ty), inside)
+    tl.store(to + half, (second * cos2 + first * sin2).to(to.dtype.element_ty), inside)
 
 
 @triton.jit
@@ -35,13 +43,13 @@ def rotary_kernel(
     """A program for each token of each row."""
     row, token = tl.program_id(0) // tokens, tl.program_id(0) % tokens
     column = tl.arange(0, HALF)[None, :]
-    place = row * cos_batch + token * cos_token + column
-    cos1 = tl.load(cos + place, column < half, 0.0).to(tl.float32)
-    sin1 = tl.load(sin + place, column < half, 0.0).to(tl.float32)
-    cos2 = tl.load(cos + place + half, column < half, 0.0).to(tl.float32)
-    sin2 = tl.load(sin + place + half, column < half, 0.0).to(tl.float32)
-    _rotate(q + row * q_batch + token * q_token, q_heads, half, cos1, sin1, cos2, sin2, q_head, Q_HEADS, HALF)
-    _rotate(k + row * k_batch + token * k_token, k_heads, half, cos1, sin1, cos2, sin2, k_head, K_HEADS, HALF)
+    cos1, sin1, cos2, sin2 = angles(cos, sin, row * cos_batch + token * cos_token + column, column < half, half)
+    head = tl.arange(0, Q_HEADS)[:, None]
+    at = q + row * q_batch + token * q_token + head * q_head + column
+    rotate_to(at, at, half, (head < q_heads) & (column < half), cos1, sin1, cos2, sin2)
+    head = tl.arange(0, K_HEADS)[:, None]
+    at = k + row * k_batch + token * k_token + head * k_head + column
+    rotate_to(at, at, half, (head < k_heads) & (column < half), cos1, sin1, cos2, sin2)
 
 
 def rotate(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 1, **_: Any) -> tuple[Tensor, Tensor]:
