@@ -25,12 +25,11 @@ GIVEN: dict[str, tuple[str, ...]] = {
     "rollout": (
         "dr_grpo", "low_probability", "high_entropy", "shear", "grpo_lambda", "grail", "oar_g", "prompted_judge", "oar_p",
     ),
-    "more_samples": ("spo",),
 }  # fmt: skip
 """What a method is given beside the outcomes: the hint; a sibling's rollout or what the environment said; rewards or states of
-turns; nothing but the rollout and, for some, the reference answer; values measured by more samples."""
-TOO_SLOW = ("turn_ppo", "vine_ppo")
-"""A step takes 20 times as long as GRPO's and more, to measure values by sampling: in no table."""
+turns; nothing but the rollout and, for some, the reference answer."""
+TOO_SLOW = ("turn_ppo", "vine_ppo", "spo")
+"""A step takes 7 to 23 times as long as GRPO's, to measure values by sampling: in no table."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ def directions(b: Budget) -> Columns:
     return {name: b.plan(["grpo", "gear", "oracle"], credit={"gear": {"direction": name}}) for name in names}
 
 
-def hint_forms(b: Budget) -> Columns:
+def hint_forms(b: Budget, readers: tuple[str, ...] = READERS, beside: tuple[str, ...] = ()) -> Columns:
     """What the hint says, and how often it is wrong; a sibling that won is a hint of the group's own. 400 steps, the
     default of `gear train`. Strengths are tuned for each column by itself, in runs of 200 steps at 6e-4 (GRPO: four rates)."""
     few = replace(
@@ -85,9 +84,15 @@ def hint_forms(b: Budget) -> Columns:
         learning_rates=(5e-4, 7.2e-4),  # with four strengths one rate is tried, their geometric mean: 6e-4
         train=(*b.train, ("steps", 400)),
     )  # fmt: skip
-    columns = {name: few.plan(list(READERS), task=dict(options)) for name, options in HINTS.items()}
-    sibling = few.plan([f"{name}+sibling_hint" for name in READERS])
+    columns = {name: few.plan([*beside, *readers], task=dict(options)) for name, options in HINTS.items()}
+    sibling = few.plan([*beside, *(f"{name}+sibling_hint" for name in readers)])
     return columns | {"sibling": sibling, "no_hint": few.plan(["grpo", "oracle"])}
+
+
+def hint_forms_peers(b: Budget) -> Columns:
+    """The same for the peer that adds imitation to GRPO's loss, which is near the best where hints are right."""
+    columns = hint_forms(b, ("sdpg",), beside=("grpo",))
+    return {name: plan for name, plan in columns.items() if name != "no_hint"}
 
 
 def controls(b: Budget) -> Columns:
@@ -136,7 +141,9 @@ def sensitivity(b: Budget) -> Columns:
 
 TABLES: dict[str, Callable[[Budget], Columns]] = {
     table.__name__: table
-    for table in (headline, segments, directions, hint_forms, controls, hidden_facts, every_method, sensitivity)
+    for table in (
+        headline, segments, directions, hint_forms, hint_forms_peers, controls, hidden_facts, every_method, sensitivity,
+    )  # fmt: skip
 }
 
 

@@ -93,11 +93,9 @@ def groups(made: dict[str, Measured]) -> dict[str, list[Measured]]:
         "Nothing but the rollout, or the reference answer with it": [
             name for name in rest if not METHODS[name].hint and name != "oracle"
         ] + list(GIVEN["rollout"]),
-        "Values measured by more samples: a step takes seven times as long": list(GIVEN["more_samples"]),
         "Which decisions were wrong": ["oracle"],
     }  # fmt: skip
-    runs = {given: [made[name] for name in names if name in made] for given, names in found.items()}
-    return {given: sorted(methods, key=lambda m: -m.points("success")) for given, methods in runs.items() if methods}
+    return {given: sorted((made[name] for name in names), key=lambda m: -m.points("success")) for given, names in found.items()}
 
 
 def tables(made: dict[str, Measured]) -> str:
