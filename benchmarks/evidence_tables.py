@@ -143,7 +143,7 @@ TABLES: dict[str, Callable[[Budget], Columns]] = {
     table.__name__: table
     for table in (
         headline, segments, directions, hint_forms, hint_forms_peers, controls, hidden_facts, every_method, sensitivity,
-    )  # fmt: skip
+    )
 }
 
 

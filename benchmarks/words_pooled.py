@@ -22,9 +22,9 @@ COMPARED = [(arm, "calls", "grpo", "calls") for arm in ("gear", "token", "random
 COMPARED += [(arm, "calls", "grpo", "calls") for arm in ("oracle", "gear_outcome", "gear_teacher")]
 COMPARED += [(f"{cut}_segments", "calls", "grpo", "calls") for cut in ("fixed", "turn")]
 COMPARED += [(arm, "calls", "gear", "calls") for arm in ("token", "random_segments", "fixed_segments", "turn_segments", "rlsd")]
-COMPARED += [("checked_hints", "calls", "opsd", "calls")]
+COMPARED += [("oracle", "calls", "gear", "calls"), ("checked_hints", "calls", "opsd", "calls")]
 COMPARED += [(arm, "bias30", "grpo", "calls") for arm in ("gear", "rlsd", "checked_hints", "opsd")]
-COMPARED += [("checked_hints", "bias30", "rlsd", "bias30")]
+COMPARED += [(arm, "bias30", "opsd", "bias30") for arm in ("gear", "rlsd")] + [("checked_hints", "bias30", "rlsd", "bias30")]
 COMPARED += [(arm, "answer", "grpo", "calls") for arm in ("gear", "rlsd", "checked_hints", "opsd")]
 
 
