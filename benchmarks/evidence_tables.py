@@ -18,6 +18,8 @@ HINTS: dict[str, dict[str, Any]] = {
 READERS = ("gear", "rlsd", "opsd", "checked_hints")
 """Methods whose teacher reads the hint, one of each kind: credit, reweighted credit, distillation, both as far as trusted."""
 
+PEERS = ("sdpg",)
+"""Adds imitation to GRPO's loss, and is near the best where hints are right."""
 GIVEN: dict[str, tuple[str, ...]] = {
     "hint": ("segment_only", "shuffled", "opd", "crest", "cepo", "sdar", "sdpg"),
     "sibling_or_feedback": ("rlcsd", "sc_grpo", "sdpo", "serl"),
@@ -90,8 +92,8 @@ def hint_forms(b: Budget, readers: tuple[str, ...] = READERS, beside: tuple[str,
 
 
 def hint_forms_peers(b: Budget) -> Columns:
-    """The same for the peer that adds imitation to GRPO's loss, which is near the best where hints are right."""
-    columns = hint_forms(b, ("sdpg",), beside=("grpo",))
+    """The same for peers that came to notice later; fewer seeds will do for a look."""
+    columns = hint_forms(b, PEERS, beside=("grpo",))
     return {name: plan for name, plan in columns.items() if name != "no_hint"}
 
 

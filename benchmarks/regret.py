@@ -1,10 +1,10 @@
 """What each method loses where hints are not what they seem: `python benchmarks/regret.py DIR/hint_forms --out runs.json`.
 
-Reads the finished runs of the table `hint_forms` of `evidence.py`, or the file that this wrote. Columns need not be complete: a
-column's mean is over the worlds and seeds that all of its methods have. Regret is the distance to the best method of a column;
-GRPO and the methods that read hints count, the oracle does not. The interval of the worst regret is a bootstrap's, over seeds
-within each world; which method is best, and in which column a method is worst, are decided in each sample again. With few runs
-such an interval is too narrow, and it says nothing of other worlds.
+Reads the finished runs of the table `hint_forms` of `evidence.py`, or the file that this wrote; of several, such as
+`hint_forms_peers` beside it, all runs together. Columns need not be complete: a column's mean is over the worlds and seeds that
+all of its methods have. Regret is the distance to the best method of a column; GRPO and the methods that read hints count, the
+oracle does not. The interval of the worst regret is a bootstrap's, over seeds within each world; which method is best, and in
+which column a method is worst, are decided in each sample again. With few runs such an interval is too narrow, and it says nothing of other worlds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
-from evidence_tables import READERS
+from evidence_tables import PEERS, READERS
 
 from gear_rl.compare.plan import FIRST_TUNING_SEED
 from gear_rl.compare.runner import is_finished
@@ -55,7 +55,7 @@ Cells = dict[str, dict[str, dict[Place, float]]]
 def cells_of(runs: list[dict[str, Any]]) -> Cells:
     found: Cells = {}
     for run in runs:
-        if run["seed"] < FIRST_TUNING_SEED and (run["method"] in READERS or run["column"] == NO_HINT):
+        if run["seed"] < FIRST_TUNING_SEED and (run["method"] in READERS + PEERS or run["column"] == NO_HINT):
             place = run["world"], run["seed"]
             found.setdefault(run["column"], {}).setdefault(run["method"], {})[place] = 100 * run["success"]
     grpo = found.pop(NO_HINT, {}).get("grpo", {})
@@ -113,10 +113,10 @@ def table(cells: Cells) -> str:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("source", type=Path, help="the folder of the runs, or a file that --out wrote")
+    parser.add_argument("sources", type=Path, nargs="+", help="the folder of the runs, or a file that --out wrote")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    runs = read_runs(given.source)
+    runs = [run for source in given.sources for run in read_runs(source)]
     if given.out:
         lines = ",\n".join(json.dumps(run) for run in runs)
         given.out.write_text(f'{{"runs": [\n{lines}\n]}}\n')
