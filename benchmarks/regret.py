@@ -4,7 +4,8 @@ Reads the finished runs of the table `hint_forms` of `evidence.py`, or the file 
 `hint_forms_peers` beside it, all runs together. Columns need not be complete: a column's mean is over the worlds and seeds that
 all of its methods have. Regret is the distance to the best method of a column; GRPO and the methods that read hints count, the
 oracle does not. The interval of the worst regret is a bootstrap's, over seeds within each world; which method is best, and in
-which column a method is worst, are decided in each sample again. With few runs such an interval is too narrow, and it says nothing of other worlds.
+which column a method is worst, are decided in each sample again. With few runs such an interval is too narrow, and it says
+nothing of other worlds.
 """
 
 from __future__ import annotations
