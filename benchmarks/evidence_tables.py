@@ -27,11 +27,11 @@ GIVEN: dict[str, tuple[str, ...]] = {
     "rollout": (
         "dr_grpo", "low_probability", "high_entropy", "shear", "grpo_lambda", "grail", "oar_g", "prompted_judge", "oar_p",
     ),
+    "continuations": ("turn_ppo", "vine_ppo", "spo"),
 }  # fmt: skip
 """What a method is given beside the outcomes: the hint; a sibling's rollout or what the environment said; rewards or states of
-turns; nothing but the rollout and, for some, the reference answer."""
-TOO_SLOW = ("turn_ppo", "vine_ppo", "spo")
-"""A step takes 7 to 23 times as long as GRPO's, to measure values by sampling: in no table."""
+turns; nothing but the rollout and, for some, the reference answer; values measured by further rollouts from inside each
+rollout (a step takes 7 to 23 times as long as GRPO's)."""
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,18 @@
 """A public task on a language model: which credit method learns most on reasoning-gym's puzzles.
 
-    python benchmarks/public_task.py families --model WARM --out families.json
-    python benchmarks/public_task.py rates --model WARM --families families.json --folder runs/rates --out rates.json
-    python benchmarks/public_task.py train --model WARM --families families.json --rates rates.json --folder runs/public \
-        --out public.json
+    python benchmarks/public_task.py families --starts SHORT MIDDLE LONG --out families.json
+    python benchmarks/public_task.py rates --families families.json --folder runs/rates --out rates.json
+    python benchmarks/public_task.py train --families families.json --rates rates.json --folder runs/public --out public.json
     python benchmarks/public_task.py table public.json
 
-`families` keeps those in which the model succeeds in 10 to 75 % of samples, on problems used for nothing else. `rates` trains
-GRPO at each rate on a seed of its own; `train` gives every method the rate with the highest training reward over the second
-half of these runs. So the rate is the baseline's best, which is no favour to the others. Both may be called again with the same
-folder: finished runs are kept. docs/evidence.md has the warm start.
+A task on which nobody can learn tells no methods apart. So `families` takes several warm starts of one model, from the one with
+the fewest examples to the one with the most, and keeps the families in which the model succeeds now and then and a longer
+warm start succeeds much more often: there is something to learn, and this model can learn it. It takes the shortest start
+with enough of them. Problems are used for nothing else, and no reinforcement learning is looked at.
+
+`rates` trains GRPO at each rate on a seed of its own; `train` gives every method the rate with the highest training reward over
+the second half of these runs. So the rate is the baseline's best, which is no favour to the others. Both may be called again
+with the same folder: finished runs are kept. docs/evidence.md has the warm starts.
 """
 
 from __future__ import annotations
@@ -31,16 +34,25 @@ from gear_rl.sampling.sampler import Sampler
 from gear_rl.tasks import make_task
 
 TAUGHT = (
-    "word_sequence_reversal", "word_sorting", "number_filtering", "palindrome_generation", "spell_backward", "chain_sum",
-    "time_intervals", "letter_counting", "prime_factorization", "knights_knaves", "sentence_reordering", "family_relationships",
+    "ab", "advanced_geometry", "bitwise_arithmetic", "caesar_cipher", "coin_flip", "complex_arithmetic", "cryptarithm",
+    "decimal_arithmetic", "decimal_chain_sum", "dice", "fraction_simplification", "kakurasu", "knights_knaves",
+    "letter_jumble", "mini_sudoku", "number_filtering", "number_format", "power_function", "prime_factorization",
+    "products", "sentence_reordering", "simple_integration", "string_insertion", "time_intervals", "word_ladder",
+    "word_sequence_reversal", "word_sorting",
 )  # fmt: skip
-"""Families of the warm start."""
-KEPT = (0.10, 0.75)
+"""Families of the warm starts: those whose answers have five tokens or more (median of twenty problems) and at most fifty,
+whose questions have at most 260, and that take less than 20 ms to make a problem. An answer of one token has no credit to
+assign."""
+KEPT = (0.15, 0.65)
 """Success of the families that are used."""
+RISE = 0.10
+"""By which the longest warm start must be ahead there."""
+ENOUGH = 4
+"""Families. The shortest start that has as many is used; if none has, the one with the most."""
 CHOOSING_SEED, RATE_SEED = 77, 1000
 """Of the problems that choose families, and of the runs that choose the rate."""
 TASK = {"instruction": "Give only the answer, between <answer> and </answer>.", "max_turn_tokens": 64}
-TRAIN = {**words_runs.TRAIN, "steps": 150, "rollouts_per_pass": 32, "eval_rows": 512}
+TRAIN = {**words_runs.TRAIN, "steps": 120, "rollouts_per_pass": 64, "eval_rows": 512}
 METHODS = ("grpo", "gear_alpha4", "token_alpha4", "random_segments_alpha4", "rlsd", "checked_hints", "opsd")
 
 
@@ -50,32 +62,57 @@ def options(families: list[str]) -> dict[str, Any]:
 
 def families(args: argparse.Namespace) -> int:
     device = choose_device(args.device)
-    model, tokenizer = load_model(args.model, device)
-    model = Sampler("bfloat16" if device.startswith("cuda") else "float32")(model)
     shares = {}
-    for name in args.taught:
-        with_task = make_task("reasoning_gym", **options([name]))
-        found = evaluate_model(model, tokenizer, with_task, with_task.rows("test", args.rows, CHOOSING_SEED))
-        shares[name] = found["sampled"]["success"]
-        with_task.close()
-    used = [name for name, share in shares.items() if KEPT[0] <= share <= KEPT[1]]
+    for start in args.starts:
+        found = score(start, device, options(args.taught), args.rows * len(args.taught), CHOOSING_SEED)
+        shares[start] = {name: found["sampled"]["categories"][name]["success"] for name in args.taught}
+    model, used = chosen(shares)
     before = {}
     if used:
-        task = make_task("reasoning_gym", **options(used))
-        rows = task.rows("test", args.eval_rows)
-        before = {who: evaluate_model(model, tokenizer, task, rows, hinted=who == "hinted") for who in ("student", "hinted")}
-        task.close()
-    write_json(args.out, {"rows_each": args.rows, "choice": shares, "families": used, "before": before})
-    print("\n".join(f"{name:24} {100 * share:5.1f} %{'  used' if name in used else ''}" for name, share in shares.items()))
+        for who in ("student", "hinted"):
+            before[who] = score(model, device, options(used), args.eval_rows, hinted=who == "hinted")
+    write_json(args.out, {"rows_each": args.rows, "choice": shares, "model": model, "families": used, "before": before})
+    for name in args.taught:
+        line = "  ".join(f"{100 * shares[start][name]:5.1f}" for start in args.starts)
+        print(f"{name:24} {line}{'  used' if name in used else ''}")
+    print(f"start: {model}")
     return int(not used)
+
+
+def score(
+    path: str, device: str, task_options: dict[str, Any], rows: int, seed: int = 0, hinted: bool = False
+) -> dict[str, Any]:
+    model, tokenizer = load_model(path, device)
+    model = Sampler("bfloat16" if device.startswith("cuda") else "float32")(model)
+    task = make_task("reasoning_gym", **task_options)
+    try:
+        return evaluate_model(model, tokenizer, task, task.rows("test", rows, seed), hinted=hinted)
+    finally:
+        task.close()
+
+
+def chosen(shares: dict[str, dict[str, float]]) -> tuple[str, list[str]]:
+    """The start and its families. `shares`: success of each start, the one with the fewest examples first, by family."""
+    *shorter, longest = shares
+    usable = {
+        start: [
+            name for name, share in shares[start].items()
+            if KEPT[0] <= share <= KEPT[1] and shares[longest][name] >= share + RISE
+        ]
+        for start in shorter
+    }  # fmt: skip
+    enough = [start for start in shorter if len(usable[start]) >= ENOUGH]
+    best = enough[0] if enough else max(shorter, key=lambda start: len(usable[start]))
+    return best, usable[best]
 
 
 def plan(args: argparse.Namespace, arms: list[str], rates: list[float], seeds: list[int]) -> list[Run]:
     """Seed by seed, so that all arms have as many when time is over."""
-    task = {"name": "reasoning_gym", **options(json.loads(args.families.read_text())["families"]), "judges": 1}
+    choice = json.loads(args.families.read_text())
+    task = {"name": "reasoning_gym", **options(choice["families"]), "judges": 1}
     return [
         Run(arm, "answer", rate, seed, {
-            "task": task, "model": args.model, "credit": {"name": ARMS[arm][0], **ARMS[arm][1]}, "seed": seed,
+            "task": task, "model": choice["model"], "credit": {"name": ARMS[arm][0], **ARMS[arm][1]}, "seed": seed,
             "train": {**TRAIN, "device": args.device, "steps": args.steps, "eval_rows": args.eval_rows, "learning_rate": rate},
         })
         for seed in seeds for rate in rates for arm in arms
@@ -121,7 +158,9 @@ def table_of(results: dict[str, Any]) -> str:
         lines.append(f"| {arm} | {values} | {mean(runs.values()):.1f} | {apart} | {mean(greedy[arm].values()):.1f} |")
     if differences:
         spread, pairs = math.sqrt(mean(variance(over) for over in differences)), min(map(len, differences))
-        lines.append(f"\n{pairs} pairs spread by {spread:.1f}: a difference of {detectable(spread, pairs):.1f} would show.")
+        lines.append(
+            f"\n{pairs} pairs spread by {spread:.1f}: a difference of {detectable(spread, pairs):.1f} would show."
+        )
     return "\n".join(lines)
 
 
@@ -140,12 +179,14 @@ def main() -> int:
     for run in (families, rates, train):
         one = commands.add_parser(run.__name__)
         one.set_defaults(run=run)
-        one.add_argument("--model", required=True)
         one.add_argument("--device", default="auto")
         one.add_argument("--eval-rows", type=int, default=TRAIN["eval_rows"])
         one.add_argument("--out", type=Path, required=True)
         if run is families:
-            one.add_argument("--rows", type=int, default=64, help="of each family")
+            one.add_argument(
+                "--starts", nargs="+", required=True, help="warm starts, the one with the fewest examples first"
+            )
+            one.add_argument("--rows", type=int, default=128, help="of each family")
             one.add_argument("--taught", nargs="+", default=list(TAUGHT))
             continue
         one.add_argument("--families", type=Path, required=True)
@@ -154,7 +195,7 @@ def main() -> int:
         one.add_argument("--minutes", type=float, default=9.0, help="no run starts that would not end in time")
         one.add_argument("--folder", type=Path, required=True, help="a file per finished run")
         if run is rates:
-            one.add_argument("--learning-rates", nargs="+", type=float, default=[3e-5, 1e-4, 3e-4])
+            one.add_argument("--learning-rates", nargs="+", type=float, default=[3e-5, 6e-5, 1.2e-4])
         else:
             one.add_argument("--rates", type=Path, required=True)
             one.add_argument("--arms", nargs="+", default=list(METHODS), choices=ARMS)

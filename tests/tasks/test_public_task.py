@@ -22,14 +22,15 @@ def public(monkeypatch):
 
 def test_families_are_chosen_and_trained_on(public, tmp_path, monkeypatch, capsys):
     model = str(save_words_model(tmp_path / "model"))  # random weights: it succeeds nowhere
-    given = dict(model=model, device="cpu", eval_rows=2, out=tmp_path / "families.json")
-    asked = argparse.Namespace(**given, rows=2, taught=["letter_counting", "chain_sum"])
+    given = dict(device="cpu", eval_rows=2, out=tmp_path / "families.json")
+    asked = argparse.Namespace(**given, starts=[model, f"{tmp_path}/./model"], rows=2, taught=["letter_counting", "chain_sum"])
     monkeypatch.setitem(public.TASK, "max_turn_tokens", 4)
     assert public.families(asked) == 1 and "used" not in capsys.readouterr().out
     monkeypatch.setattr(public, "KEPT", (0.0, 0.75))
+    monkeypatch.setattr(public, "RISE", 0.0)
     assert public.families(asked) == 0 and capsys.readouterr().out.count("used") == 2
     found = json.loads(asked.out.read_text())
-    assert found["families"] == asked.taught and found["before"]["hinted"]["sampled"]["n"] == 2
+    assert found["families"] == asked.taught and found["model"] == model and found["before"]["hinted"]["sampled"]["n"] == 2
 
     small = {"prompts": 2, "generations": 2, "rollouts_per_pass": 4, "precision": "float32"}
     monkeypatch.setattr(public, "TRAIN", {**public.TRAIN, **small})
@@ -40,13 +41,23 @@ def test_families_are_chosen_and_trained_on(public, tmp_path, monkeypatch, capsy
     assert len(result["curves"]["reward"]) == 2 and result["after"]["sampled"]["n"] == 2
 
 
+def test_the_shortest_start_with_enough_families_is_taken(public):
+    low, mid, steep, high = 0.05, 0.4, 0.2, 0.7
+    longest = {"a": 0.9, "b": 0.55, "c": 0.5, "d": 0.9, "e": 0.45, "f": 0.9}
+    short = dict(a=mid, b=mid, c=mid, d=low, e=mid, f=high)  # d too hard, e does not rise, f too easy: three are left
+    middle = dict(a=steep, b=steep, c=steep, d=steep, e=steep, f=high)
+    assert public.chosen({"short": short, "middle": middle, "long": longest}) == ("middle", list("abcde"))
+    assert public.chosen({"short": short, "long": longest}) == ("short", list("abc"))
+    assert public.chosen({"short": middle, "middle": short, "long": longest})[0] == "short"
+
+
 def test_the_rate_is_the_one_with_the_highest_late_reward(public, tmp_path, monkeypatch, capsys):
     families = tmp_path / "families.json"
-    families.write_text('{"families": ["chain_sum"]}')
+    families.write_text('{"families": ["chain_sum"], "model": "m"}')
     folder = tmp_path / "runs"
     folder.mkdir()
     asked = argparse.Namespace(
-        model="m", device="cpu", eval_rows=2, steps=4, families=families, folder=folder, out=tmp_path / "rates.json",
+        device="cpu", eval_rows=2, steps=4, families=families, folder=folder, out=tmp_path / "rates.json",
         learning_rates=[3e-5, 1e-4], minutes=0.0, processes=1,
     )  # fmt: skip
     planned = public.plan(asked, ["grpo"], asked.learning_rates, [public.RATE_SEED])
