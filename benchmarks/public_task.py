@@ -52,7 +52,7 @@ ENOUGH = 4
 CHOOSING_SEED, RATE_SEED = 77, 1000
 """Of the problems that choose families, and of the runs that choose the rate."""
 TASK = {"instruction": "Give only the answer, between <answer> and </answer>.", "max_turn_tokens": 64}
-TRAIN = {**words_runs.TRAIN, "steps": 120, "rollouts_per_pass": 64, "eval_rows": 512}
+TRAIN = {**words_runs.TRAIN, "steps": 120, "rollouts_per_pass": 32, "eval_rows": 512}
 METHODS = ("grpo", "gear_alpha4", "token_alpha4", "random_segments_alpha4", "rlsd", "checked_hints", "opsd")
 
 
@@ -186,7 +186,7 @@ def main() -> int:
             one.add_argument(
                 "--starts", nargs="+", required=True, help="warm starts, the one with the fewest examples first"
             )
-            one.add_argument("--rows", type=int, default=128, help="of each family")
+            one.add_argument("--rows", type=int, default=64, help="of each family")
             one.add_argument("--taught", nargs="+", default=list(TAUGHT))
             continue
         one.add_argument("--families", type=Path, required=True)
