@@ -34,7 +34,7 @@ from gear_rl.sampling.sampler import Sampler
 from gear_rl.tasks import make_task
 
 TAUGHT = (
-    "ab", "advanced_geometry", "bitwise_arithmetic", "caesar_cipher", "coin_flip", "complex_arithmetic", "cryptarithm",
+    "advanced_geometry", "bitwise_arithmetic", "caesar_cipher", "coin_flip", "complex_arithmetic", "cryptarithm",
     "decimal_arithmetic", "decimal_chain_sum", "dice", "fraction_simplification", "kakurasu", "knights_knaves",
     "letter_jumble", "mini_sudoku", "number_filtering", "number_format", "power_function", "prime_factorization",
     "products", "sentence_reordering", "simple_integration", "string_insertion", "time_intervals", "word_ladder",
@@ -49,7 +49,7 @@ RISE = 0.10
 """By which the longest warm start must be ahead there."""
 ENOUGH = 4
 """Families. The shortest start that has as many is used; if none has, the one with the most."""
-CHOOSING_SEED, RATE_SEED = 77, 1000
+CHOOSING_SEED, RATE_SEED = 77, 900
 """Of the problems that choose families, and of the runs that choose the rate."""
 TASK = {"instruction": "Give only the answer, between <answer> and </answer>.", "max_turn_tokens": 64}
 TRAIN = {**words_runs.TRAIN, "steps": 120, "rollouts_per_pass": 32, "eval_rows": 512}

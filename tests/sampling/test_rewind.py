@@ -10,6 +10,7 @@ from gear_rl.chat.templates import Replies, end_tokens
 from gear_rl.errors import GearError
 from gear_rl.models import context_of, load_model
 from gear_rl.sampling.continuations import Point, continuations
+from gear_rl.sampling.decoding import Decoder
 from gear_rl.sampling.own_turns import OwnTurns
 from gear_rl.sampling.play import Played, judge_all, play, play_on
 from gear_rl.sampling.rewind import NotReplayable, Span, replay, rewind, turns_of
@@ -104,3 +105,46 @@ def test_a_context_too_short_for_the_rewound_prompt_is_named(workshop, monkeypat
     points = [Point(rows[0], whole, at)]
     with pytest.raises(GearError, match=f"rewound to token {at}, its prompt has"):
         continuations(task, model, tokenizer, points, [random.Random(0)], Replies(tokenizer))
+
+
+def test_rewards_stand_where_their_points_do(workshop, monkeypatch):
+    """Whatever the order in which they are sampled, and the batches."""
+    task, rows, model, tokenizer = workshop
+    played = play(model, tokenizer, task, rows, temperature=1.0, rngs=[random.Random(i) for i in range(len(rows))])
+    starts = [[turn.start for turn in turns_of(p.action_mask)] for p in played]
+    points = [Point(rows[i], played[i], at) for i in range(3) for at in reversed(starts[i]) for _ in range(2)]
+
+    def measured(some: list[int]) -> tuple[list[float], int]:
+        rngs = [random.Random(f"place {i}") for i in some]
+        return continuations(task, model, tokenizer, [points[i] for i in some], rngs, Replies(tokenizer))
+
+    rewards, tokens = measured(list(range(len(points))))
+    assert 0.0 in rewards and 1.0 in rewards
+    alone = [measured([i]) for i in range(len(points))]
+    assert rewards == [reward for (reward,), _ in alone] and tokens == sum(sampled for _, sampled in alone)
+    monkeypatch.setattr("gear_rl.sampling.continuations.AT_ONCE", 5)
+    assert measured(list(range(len(points)))) == (rewards, tokens)
+
+
+def test_rollouts_that_begin_alike_are_read_once_and_go_on_by_themselves(workshop, monkeypatch):
+    task, rows, model, tokenizer = workshop
+    whole = play(model, tokenizer, task, rows[:1], temperature=0.0)[0]
+    late = turns_of(whole.action_mask)[3].start
+    read = list[tuple[int, ...]]()
+    plain = Decoder.read
+    monkeypatch.setattr(Decoder, "read", lambda self, ids: read.append(tuple(map(len, ids))) or plain(self, ids))
+
+    def sampled(share: bool) -> list[Played]:
+        begun = [rewind(task, rows[0], whole, at, tokenizer, Replies(tokenizer)) for at in (late, 0, late, late)]
+        rngs = [random.Random(i) for i in range(4)]
+        sampler = OwnTurns(model, end_tokens(model, tokenizer), 1.0, rngs=rngs, share_openings=share)
+        read.clear()
+        play_on(sampler, context_of(model.config), tokenizer, task, begun, Replies(tokenizer))
+        return begun
+
+    each, lengths = sampled(False), list(read)
+    together = sampled(True)
+    assert [b.completion_ids for b in together] == [b.completion_ids for b in each]
+    assert len({tuple(b.completion_ids) for b in together}) == 4
+    assert lengths[0] == (len(whole.prompt_ids) + late, len(whole.prompt_ids)) + (len(whole.prompt_ids) + late,) * 2
+    assert read == [lengths[0][:2], *lengths[1:]]

@@ -36,7 +36,8 @@ def continuations(
     top_p: float = 1.0,
 ) -> tuple[list[float], int]:
     """The reward of one continuation of each point, and how many tokens the policy sampled for all. `rngs`: random numbers of
-    each."""
+    each. A point that is named several times is read once, and points that are equally far are sampled together, so that few
+    rollouts of a batch wait for its longest."""
     context = context_of(model.config)
     for point in points:
         if (length := len(point.played.prompt_ids) + point.at) >= context:
@@ -44,12 +45,16 @@ def continuations(
                 f"{point.row.get('id', 'a problem')}: rewound to token {point.at}, its prompt has {length} tokens, and the "
                 f"model's context is {context}. Go on with the model that sampled it, or with one of a longer context."
             )
-    rewards, tokens = list[float](), 0
+    rewards, tokens = [0.0] * len(points), 0
+    order = sorted(range(len(points)), key=lambda i: points[i].at)
     for start in range(0, len(points), AT_ONCE):
-        part = slice(start, start + AT_ONCE)
-        begun = [rewind(task, p.row, p.played, p.at, tokenizer, replies) for p in points[part]]
-        sampler = OwnTurns(model, end_tokens(model, tokenizer), temperature, top_p, rngs=rngs[part])
+        part = order[start : start + AT_ONCE]
+        begun = [rewind(task, p.row, p.played, p.at, tokenizer, replies) for p in (points[i] for i in part)]
+        own = [rngs[i] for i in part]
+        sampler = OwnTurns(model, end_tokens(model, tokenizer), temperature, top_p, rngs=own, share_openings=True)
         play_on(sampler, context, tokenizer, task, begun, replies)
-        rewards += [v.reward for v in judge_all(tokenizer, task, [p.row for p in points[part]], begun)]
-        tokens += sum(sum(b.action_mask[p.at :]) for b, p in zip(begun, points[part], strict=True))
+        verdicts = judge_all(tokenizer, task, [points[i].row for i in part], begun)
+        for i, verdict, played in zip(part, verdicts, begun, strict=True):
+            rewards[i] = verdict.reward
+            tokens += sum(played.action_mask[points[i].at :])
     return rewards, tokens

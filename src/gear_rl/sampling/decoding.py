@@ -40,7 +40,7 @@ class Decoder:
         return out.logits[:, -1].float()
 
     def keep(self, rows: list[int]) -> None:
-        """Drop all other rows."""
+        """Drop all other rows. One that is named twice is there twice."""
         assert self.cache is not None and self.mask is not None
         index = torch.tensor(rows, device=self.model.device)
         self.cache.batch_select_indices(index)

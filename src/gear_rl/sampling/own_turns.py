@@ -40,7 +40,8 @@ class OwnTurns:
     """Any model that transformers runs, on any device.
 
     Randomness: `generator`, or else torch's global state, one draw per forward for the whole batch. With `rngs`, a row's
-    random numbers do not depend on the batch."""
+    random numbers do not depend on the batch. `share_openings`: rollouts that begin with the same tokens are read once up to
+    their first sampled token."""
 
     def __init__(
         self,
@@ -50,9 +51,10 @@ class OwnTurns:
         top_p: float = 1.0,
         generator: torch.Generator | None = None,
         rngs: Sequence[random.Random] | None = None,
+        share_openings: bool = False,
     ) -> None:
         self.ends, self.temperature, self.top_p, self.generator, self.rngs = ends, temperature, top_p, generator, rngs
-        self._decoder, self._rows = decoder_for(model), list[_Row]()
+        self._decoder, self._rows, self._share = decoder_for(model), list[_Row](), share_openings
         self._by_rollout: dict[int, _Row] = {}
 
     def submit(self, requests: list[Request]) -> None:
@@ -73,7 +75,8 @@ class OwnTurns:
             self._decoder.keep([i for i, row in enumerate(self._rows) if not row.done])
             self._rows = running
         while True:
-            logits = self._decoder.read(self._next(running, whole=opening))
+            ids = self._next(running, whole=opening)
+            logits = self._read_shared(ids) if opening and self._share else self._decoder.read(ids)
             if opening and logits.isnan().any():  # on a GPU, sampling from it would end the process
                 raise GearError("the model's output is not a number: its weights are damaged.")
             opening = False
@@ -101,6 +104,14 @@ class OwnTurns:
             if ids:
                 del row.pending[:width]
         return read
+
+    def _read_shared(self, ids: list[list[int]]) -> Tensor:
+        """As `Decoder.read`, but a row that is equal to an earlier one copies it."""
+        places: dict[tuple[int, ...], int] = {}
+        copied = [places.setdefault(tuple(row), len(places)) for row in ids]
+        logits = self._decoder.read([list(row) for row in places])
+        self._decoder.keep(copied)
+        return logits[copied]
 
     def _sample(self, logits: Tensor) -> list[int]:
         """logits (B, V) → one token per row. With `rngs`, a row's generator is advanced only where the row samples next."""
