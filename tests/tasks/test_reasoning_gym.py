@@ -36,6 +36,25 @@ def test_only_a_tagged_answer_counts():
     task.close()
 
 
+def test_an_answer_that_is_empty_by_right_must_be_given():
+    """A program of `ab` may leave nothing."""
+    task = make_task("reasoning_gym", dataset="ab", judges=1)
+    rows = task.rows("train", 150)
+    row = next(row for row in rows if not row["answer"])
+    assert task.reference(row) == "<answer></answer>" and task.judge(row, task.reference(row)).success
+    assert not task.judge(row, "").success and not task.judge(row, "<answer>A#</answer>").success
+    other = next(row for row in rows if row["answer"])
+    assert not task.judge(other, "<answer></answer>").success
+    task.close()
+
+
+def test_a_generator_without_a_reference_says_so():
+    task = make_task("reasoning_gym", dataset="boxnet", judges=1)
+    with pytest.raises(GearError, match="gives no answers"):
+        task.reference(task.rows("train", 1)[0])
+    task.close()
+
+
 def test_refusals():
     def says(**options):
         with pytest.raises(GearError) as caught:

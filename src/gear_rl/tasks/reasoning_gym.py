@@ -125,7 +125,8 @@ class ReasoningGym(SingleTurn):
         found = last_answer(after_thought(completion))
         answer = (found or "").strip()
         score = 0.0
-        if 0 < len(answer) <= LONGEST_ANSWER:
+        empty_is_right = found is not None and not row["answer"]  # `ab` may leave nothing
+        if (answer or empty_is_right) and len(answer) <= LONGEST_ANSWER:
             score = self.judge_process.score(
                 dataset=row["category"], config=self._config, seed=row["seed"], size=row["size"], index=row["index"],
                 answer=answer,
@@ -134,7 +135,7 @@ class ReasoningGym(SingleTurn):
         return Verdict(score, score == 1.0, channels=channels, first_wrong=None if score == 1.0 else 0)
 
     def reference(self, row: Row) -> str:
-        if not row["answer"]:
+        if not row["answer"] and row["category"] in NO_REFERENCE:
             raise GearError(f"reasoning_gym: {row['category']} gives no answers, so its verifier cannot be checked.")
         return f"<answer>{row['answer']}</answer>"
 
