@@ -25,7 +25,10 @@ COMPARED += [(arm, "calls", "gear", "calls") for arm in ("token", "random_segmen
 COMPARED += [("oracle", "calls", "gear", "calls"), ("checked_hints", "calls", "opsd", "calls")]
 COMPARED += [(arm, "bias30", "grpo", "calls") for arm in ("gear", "rlsd", "checked_hints", "opsd")]
 COMPARED += [(arm, "bias30", "opsd", "bias30") for arm in ("gear", "rlsd")] + [("checked_hints", "bias30", "rlsd", "bias30")]
-COMPARED += [(arm, "answer", "grpo", "calls") for arm in ("gear", "rlsd", "checked_hints", "opsd")]
+COMPARED += [(arm, "bias30", "gear", "bias30") for arm in ("token", "random_segments")]
+COMPARED += [
+    (arm, "answer", "grpo", "calls") for arm in ("gear", "token", "random_segments", "rlsd", "checked_hints", "opsd")
+]
 
 
 def read(files: list[Path]) -> dict[Key, float]:
