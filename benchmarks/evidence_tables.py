@@ -31,7 +31,7 @@ GIVEN: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """What a method is given beside the outcomes: the hint; a sibling's rollout or what the environment said; rewards or states of
 turns; nothing but the rollout and, for some, the reference answer; values measured by further rollouts from inside each
-rollout (a step takes 7 to 23 times as long as GRPO's)."""
+rollout (a step takes 5 to 12 times as long as GRPO's)."""
 
 
 @dataclass(frozen=True)

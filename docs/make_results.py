@@ -90,6 +90,7 @@ def groups(made: dict[str, Measured]) -> dict[str, list[Measured]]:
         "The hint": [name for name in rest if METHODS[name].hint] + list(GIVEN["hint"]),
         "A sibling's rollout, or what the environment said": list(GIVEN["sibling_or_feedback"]),
         "Rewards or states of turns": list(GIVEN["turns"]),
+        "Values measured by further rollouts from inside each rollout": list(GIVEN["continuations"]),
         "Nothing but the rollout, or the reference answer with it": [
             name for name in rest if not METHODS[name].hint and name != "oracle"
         ] + list(GIVEN["rollout"]),
