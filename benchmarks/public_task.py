@@ -40,9 +40,9 @@ TAUGHT = (
     "products", "sentence_reordering", "simple_integration", "string_insertion", "time_intervals", "word_ladder",
     "word_sequence_reversal", "word_sorting",
 )  # fmt: skip
-"""Families of the warm starts: those whose answers have five tokens or more (median of twenty problems) and at most fifty,
-whose questions have at most 260, and that take less than 20 ms to make a problem. An answer of one token has no credit to
-assign."""
+"""Families of the warm starts: those whose answers have five tokens or more (median of twenty problems), at most fifty and
+never none (`ab`), whose questions have at most 260, and that take less than 20 ms to make a problem. An answer of one token has
+no credit to assign."""
 KEPT = (0.15, 0.65)
 """Success of the families that are used."""
 RISE = 0.10
@@ -61,6 +61,8 @@ def options(families: list[str]) -> dict[str, Any]:
 
 
 def families(args: argparse.Namespace) -> int:
+    if len(set(args.starts)) < 2:
+        raise SystemExit("--starts: give two warm starts or more; families are chosen by what a longer one gains.")
     device = choose_device(args.device)
     shares = {}
     for start in args.starts:

@@ -24,6 +24,8 @@ def test_families_are_chosen_and_trained_on(public, tmp_path, monkeypatch, capsy
     model = str(save_words_model(tmp_path / "model"))  # random weights: it succeeds nowhere
     given = dict(device="cpu", eval_rows=2, out=tmp_path / "families.json")
     asked = argparse.Namespace(**given, starts=[model, f"{tmp_path}/./model"], rows=2, taught=["letter_counting", "chain_sum"])
+    with pytest.raises(SystemExit, match="give two warm starts or more"):
+        public.families(argparse.Namespace(**given, starts=[model, model]))
     monkeypatch.setitem(public.TASK, "max_turn_tokens", 4)
     assert public.families(asked) == 1 and "used" not in capsys.readouterr().out
     monkeypatch.setattr(public, "KEPT", (0.0, 0.75))
