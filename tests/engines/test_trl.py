@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from datasets import Dataset
@@ -10,6 +12,7 @@ from trl_setups import build, own_rollouts
 
 from gear_rl.engines.trl import CreditGRPOTrainer
 from gear_rl.errors import GearError
+from gear_rl.scoring.guards import Guards
 from gear_rl.scoring.scorer import Scorer
 from gear_rl.tasks.workshop.environment import WorkshopEnvironment, judge
 from gear_rl.tasks.workshop.world import Order
@@ -179,12 +182,39 @@ def test_credit_signals_and_guards_are_logged(credit_trainer):
     for name in (
         "signals/reverse_kl",
         "credit/mean_abs_advantage",
-        "guards/leak",
+        "hints/copied",
         "guards/focus",
         "guards/entropy",
         "guards/alarm",
     ):
         assert name in logged
+
+
+def test_a_right_answer_that_is_the_hint_is_no_leak(tmp_path, workshop, model_and_tokenizer, data):
+    """All rollouts say their whole hint. It is a leak only in those below the best reward so far."""
+    batches = []
+    trainer = build(
+        CreditGRPOTrainer, tmp_path, workshop, model_and_tokenizer, data, recorder=batches.append,
+        rollout_func=own_rollouts(workshop, model_and_tokenizer[1]),
+    )  # fmt: skip
+    trainer.train()
+    step, scored = trainer.credit_step, batches[-1]
+    hints = model_and_tokenizer[1](scored.hinted.texts, add_special_tokens=False)["input_ids"]
+    width = scored.rollouts.action_mask.shape[1]
+    said = [(ids + [0] * width)[:width] for ids in hints]  # a hint and filler
+    speaking = torch.ones_like(scored.rollouts.action_mask)
+
+    def metrics(rewards, spoken):
+        rollouts = replace(scored.rollouts, action_mask=speaking, rewards=rewards, advantages=None)
+        return step._metrics(rollouts, scored.credit, replace(scored.sampled, completion_ids=spoken), scored.hinted)
+
+    step.guards = Guards()
+    rewards = torch.zeros(len(hints))
+    rewards[0] = 1.0
+    found = metrics(rewards, [said[0]] + [[0] * width] * (len(hints) - 1))
+    assert found["guards/leak"] == 0 and found["hints/copied"] > 0
+    assert metrics(rewards, said)["guards/leak"] > 0
+    assert "guards/leak" not in metrics(torch.ones(len(hints)), said), "no rollout is below the best"
 
 
 def test_guards_see_entropy_and_kl_of_the_loss_for_every_method(credit_trainer):

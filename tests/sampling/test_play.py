@@ -122,6 +122,21 @@ def test_a_cache_that_is_built_otherwise_is_left_alone(speaker, caplog, monkeypa
     assert caplog.text.count("without CUDA graphs") == 1 and "no_such_layers" in caplog.text
 
 
+def test_memory_that_runs_out_is_no_reason_to_sample_more_slowly(speaker, caplog, monkeypatch):
+    """The caller takes fewer rollouts at once; kernels and graphs stay."""
+
+    def full(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(graph_decoding, "_Buffers", full)
+    fast = GraphDecoder(speaker[0], graphs=False)
+    with caplog.at_level(logging.WARNING), torch.no_grad():
+        fast.read([[5, 6, 7], [8, 9]])
+        with pytest.raises(torch.OutOfMemoryError):
+            fast.read([[3], [4]])
+    assert not caplog.records
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_recorded_forwards_are_the_same_forwards(speaker):

@@ -51,6 +51,15 @@ def test_copied_share_is_over_all_rollouts():
     assert copied_share([HINT, [0] * len(HINT)], [HINT, HINT], mask) == 0.5
 
 
+def test_short_of_the_best_reward_so_far():
+    guards, nan = Guards(), float("nan")
+    assert guards.short_of_best(torch.tensor([nan, nan])) == [False, False] and guards.best is None
+    assert guards.short_of_best(torch.tensor([0.0, 0.5, nan])) == [True, False, False]
+    assert guards.short_of_best(torch.tensor([1.0, 0.5])) == [False, True]
+    assert guards.short_of_best(torch.tensor([0.9, 1.0])) == [True, False], "the best may be of an earlier step"
+    assert Guards(**vars(guards)).short_of_best(torch.tensor([0.9])) == [True], "and of an earlier process"
+
+
 def test_focus():
     mask = torch.tensor([[True, True, True, True, False], [True, True, False, False, False]])
     even = mask.float()

@@ -160,6 +160,6 @@ def _hint(groups: Groups, form: str | None) -> dict[str, Any]:
         "success": mean(v.success for v in verdicts),
         "trust": trust.mean,
         "trust_interval": (trust.mean - half, trust.mean + half),
-        "copied": scored.metrics.get("guards/leak", 0.0),
+        "copied": scored.metrics.get("hints/copied", 0.0),
         "copied_with_it": copied,
     }

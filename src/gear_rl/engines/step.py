@@ -239,7 +239,11 @@ class CreditStep:
         if hinted is not None:
             unique = list(dict.fromkeys(hinted.texts))
             ids = dict(zip(unique, self.reader.tokenizer(unique, add_special_tokens=False)["input_ids"], strict=True))
-            guarded["leak"] = copied_share(sampled.completion_ids, [ids[text] for text in hinted.texts], mask)
+            said, hints = sampled.completion_ids, [ids[text] for text in hinted.texts]
+            values["hints/copied"] = copied_share(said, hints, mask)
+            short = [i for i, is_short in enumerate(self.guards.short_of_best(rollouts.rewards)) if is_short]
+            if short:
+                guarded["leak"] = copied_share([said[i] for i in short], [hints[i] for i in short], mask[short])
         values |= {f"guards/{name}": value for name, value in self.guards.watch(guarded).items()}
         return values
 

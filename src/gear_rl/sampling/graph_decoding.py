@@ -74,6 +74,8 @@ class GraphDecoder(Decoder):
             assert self.mask is not None
             self.place = _Buffers(self.cache, self.mask, self.spare)
             ours = self._read(ids)
+        except torch.OutOfMemoryError:  # says nothing about kernels or graphs; the caller takes fewer rollouts at once
+            raise
         except Exception as error:
             why = (str(error).splitlines() or [type(error).__name__])[0]
         theirs = super().read(ids)

@@ -1,6 +1,7 @@
 """What goes wrong when a policy learns from a teacher that has seen the answer, and when to say so.
 
-    leak        the policy copies the hint: share of action tokens inside n-grams it shares with its hint
+    leak        the policy copies the hint: share of action tokens inside n-grams it shares with its hint, in rollouts short of
+                the best reward so far. Where the hint is the answer, one that is right has to say it
     entropy     collapses when the policy copies one sure path
     drift       the policy leaves its start and gains nothing: KL to the starting policy, while the reward has not risen
     length      runs away, or to nothing
@@ -126,6 +127,14 @@ class Guards:
     """That median at the last steps, 0 where the reward had risen."""
     entropy: float | None = None
     """Of the last step's loss."""
+    best: float | None = None
+    """The highest reward of any rollout so far."""
+
+    def short_of_best(self, rewards: Tensor) -> list[bool]:
+        """rewards (B,) → whether each is below the highest of the run so far, these included; NaN is not scored."""
+        seen = rewards[~rewards.isnan()].tolist() + ([] if self.best is None else [self.best])
+        self.best = max(seen, default=None)
+        return [self.best is not None and reward < self.best - RESIDUE for reward in rewards.tolist()]
 
     def after_loss(self, entropy: float | None, kl: float | None) -> None:
         """What the engine's loss knows of the policy, in nats per token; None: not computed. The next step's guards use it."""

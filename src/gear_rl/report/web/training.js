@@ -7,7 +7,7 @@ const METRICS = [
   ["guards/entropy", "Entropy", "guard: alarm below a tenth of its start", "entropy"],
   ["guards/focus", "Focus", "guard: concentration of the weights; 1 is even, alarm below 0.02", "focus"],
   ["guards/length", "Length", "guard: sampled tokens per rollout; alarm at three times or a third of its start", "length"],
-  ["guards/leak", "Leak", "guard: share of tokens copied from the hint; alarm at 0.2 above its start", "leak"],
+  ["guards/leak", "Leak", "guard: share of tokens copied from the hint, in rollouts below the best reward so far; alarm at 0.2 above its start", "leak"],
   ["credit/weight_max", "Largest weight", "of any token of the step"],
   ["credit/onsets_per_rollout", "Onsets", "adaptive segments per rollout"],
   ["credit/mean_abs_advantage", "Credit per token", "mean |advantage| of the sampled tokens"],
