@@ -26,6 +26,7 @@ COMPARED += [("oracle", "calls", "gear", "calls"), ("checked_hints", "calls", "o
 COMPARED += [(arm, "bias30", "grpo", "calls") for arm in ("gear", "rlsd", "checked_hints", "opsd")]
 COMPARED += [(arm, "bias30", "opsd", "bias30") for arm in ("gear", "rlsd")] + [("checked_hints", "bias30", "rlsd", "bias30")]
 COMPARED += [(arm, "bias30", "gear", "bias30") for arm in ("token", "random_segments")]
+COMPARED += [(arm, "answer", "gear", "answer") for arm in ("token", "random_segments")]
 COMPARED += [
     (arm, "answer", "grpo", "calls") for arm in ("gear", "token", "random_segments", "rlsd", "checked_hints", "opsd")
 ]

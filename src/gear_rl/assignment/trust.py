@@ -18,6 +18,7 @@ Packed tensors are (B, L), K is the largest number of turns.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -28,6 +29,11 @@ from gear_rl.assignment.baselines import wide
 from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.turns import Turns
 
+TRUST_READS = ("student_logprob", "teacher_logprob")
+"""Signals."""
+TRUST_EVERY = 4
+"""Steps between measurements where they take a pass of their own: for methods that read the teacher in the loss only (OPSD),
+or not the student. A pass costs about a fifth of a GRPO step."""
 CLIP = 2.0
 """Of (T1), in nats."""
 LEAST_ENTROPY = 0.02
@@ -51,10 +57,16 @@ class Trust:
     the variance of a correlation by chance is 1 / (n − 1)."""
 
 
+def takes_a_pass(method_needs: Iterable[str]) -> bool:
+    """Whether `TRUST_READS` take a pass of their own. Not where a method reads student and teacher at every step."""
+    needs = set(method_needs)
+    return not ({"reverse_kl", "forward_kl"} & needs or set(TRUST_READS) <= needs)
+
+
 def trust_of(rollouts: Rollouts) -> Trust | None:
     """(T1), (T2). None: the signals it takes are not there. Without D the largest |log q − log p| marks the token."""
     signals = rollouts.signals
-    if not {"student_logprob", "teacher_logprob"} <= signals.keys():
+    if not set(TRUST_READS) <= signals.keys():
         return None
     pack, actions = rollouts.actions.pack, rollouts.actions
     student = signals["student_logprob"].to(rollouts.dtype)

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from gear_rl.assignment.credit import Credit
 from gear_rl.assignment.rollouts import Rollouts
-from gear_rl.assignment.trust import TrustMemory, trust_of
+from gear_rl.assignment.trust import TRUST_EVERY, TRUST_READS, TrustMemory, takes_a_pass, trust_of
 from gear_rl.engines.ranks import Alone, Ranks
 from gear_rl.engines.whole_batch import own_rollouts, whole_batch, whole_hinted
 from gear_rl.errors import GearError
@@ -123,7 +123,7 @@ class CreditStep:
         if self._reader is not None:
             said = from_task(sampled, self.reader.sources)
             among = Among(whole, mine, ranks.rows) if ranks.size > 1 else None
-            signals = collect(Reading(self.reader, sampled, hinted, said, among), self.method.needs)
+            signals = collect(Reading(self.reader, sampled, hinted, said, among), self._signals_to_read(step))
         channels = self._channels(sampled)
         rollouts = Rollouts(
             action_mask=whole.action_mask,
@@ -168,6 +168,13 @@ class CreditStep:
         options = vars(self.method.options)
         left = max(0.0, 1.0 - step / self.mix_steps)
         return type(self.method)(**{**options, "mix": left * options["mix"]})
+
+    def _signals_to_read(self, step: int) -> tuple[str, ...]:
+        """What the method needs; and, for a method with a hint, what trust in it is measured with."""
+        needs = self.method.needs
+        if self.method.hint is None or (takes_a_pass(needs) and step % TRUST_EVERY):
+            return needs
+        return tuple(dict.fromkeys((*needs, *TRUST_READS)))
 
     # ------------------------------------------------------------------------------------------ hints and checks
     def read_hints(self, sampled: Sampled, whole: Sampled | None = None, mine: slice = ALL) -> Hinted | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from gear_rl.assignment.trust import TRUST_EVERY, takes_a_pass
 from gear_rl.methods import Method
 from gear_rl.planning.setup import Setup
 from gear_rl.scoring.masking import BUDGET
@@ -97,6 +98,11 @@ def readings(method: Method, setup: Setup) -> list[Reading]:
                 backward=name != "saliency_mask",
             )
         )  # fmt: skip
+    if method.hint is not None and takes_a_pass(needs):
+        (tokens, attended), (more, more_attended) = _side(setup), _side(setup, shared, own)
+        share, name = 1 / TRUST_EVERY, f"trust, every {TRUST_EVERY} steps"
+        tokens, attended = round(share * (tokens + more)), share * (attended + more_attended)
+        found.append(Reading(name, tokens, attended, share * 2 * actions, swapped=swapped))
     if (loss := method.distillation) is not None:
         found.append(
             Reading(
