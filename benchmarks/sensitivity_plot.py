@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -63,4 +63,8 @@ def picture(table: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[2]).write_text(picture(json.loads(Path(sys.argv[1]).read_text())))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("svg", type=Path)
+    args = parser.parse_args()
+    args.svg.write_text(picture(json.loads(args.results.read_text())))

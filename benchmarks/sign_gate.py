@@ -7,7 +7,7 @@ both are certain, the sign is rounding and there is no credit to give. All of th
 
 from __future__ import annotations
 
-import sys
+import argparse
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,6 +40,8 @@ def count(run: Path) -> Counts:
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        found = count(Path(name))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", type=Path, help="folders of `gear train --set train.record_every=1`")
+    for name in parser.parse_args().runs:
+        found = count(name)
         print(f"{name}: right in {found.agree:,} of {found.differ:,} that differ, of {found.decisions:,} decisions")

@@ -8,9 +8,9 @@ means; with one file, over its seeds.
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
-import sys
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -75,4 +75,6 @@ def table(runs: dict[Key, float]) -> str:
 
 
 if __name__ == "__main__":
-    print(table(read([Path(name) for name in sys.argv[1:]])))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+", type=Path)
+    print(table(read(parser.parse_args().files)))

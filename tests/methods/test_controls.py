@@ -97,11 +97,18 @@ def test_rewards_of_turns_go_to_the_same_relative_turn_where_lengths_differ():
     raise AssertionError("no seed exchanged the two")
 
 
-@pytest.mark.parametrize("name", ["mt_grpo", "crest", "shear", "oracle", "turn_ppo"])
+@pytest.mark.parametrize("name", ["mt_grpo", "crest", "shear", "oracle"])
 def test_what_is_credited_by_verdicts_depends_on_the_shuffle(name):
     rollouts = to_rollouts(random_batch(0, groups=2, turns=True))
     plain, shuffled = credit(name, rollouts), credit(f"{name}+shuffled_outcomes", rollouts)
     assert not torch.equal(plain.advantages, shuffled.advantages)
+
+
+@pytest.mark.parametrize("name", ["rlcsd", "sc_grpo", "serl", "turn_ppo", "vine_ppo", "spo", "prompted_judge"])
+def test_what_knows_outcomes_from_elsewhere_is_no_such_control(name):
+    """Its siblings, feedback or values would still tell the true ones."""
+    with pytest.raises(GearError, match="would stay in place"):
+        find_method(f"{name}+shuffled_outcomes")
 
 
 def test_an_unscorable_rollout_keeps_what_it_has():

@@ -38,12 +38,14 @@ from gear_rl.assignment.rollouts import Rollouts
 from gear_rl.assignment.segments import every_token
 from gear_rl.assignment.turns import Turns
 from gear_rl.errors import GearError, unknown_name
-from gear_rl.methods.base import Method, to_credit
+from gear_rl.methods.base import SIBLINGS, Method, to_credit
 from gear_rl.methods.randomness import hashed, rollout_keys
 
 OUTCOMES_OF_TURNS = ("turn_reward",)
 OUTCOMES_OF_TOKENS = ("decision", "span_distance")
 """Signals that are made from verdicts or outcomes, and so tell them."""
+OUTCOMES_ELSEWHERE = ("values", "prefix_value", "judged_turn", "feedback")
+"""Signals that tell of outcomes in a way that cannot be dealt out."""
 _SEED = 0  # a control has no options of its own; rollouts differ from step to step, and so do their hashes
 
 
@@ -79,7 +81,11 @@ def _shuffled_outcomes(method: type[Method]) -> _Control:
     def assign(self: Method, rollouts: Rollouts) -> Credit:
         return method.assign(self, view(self, rollouts))
 
-    refusal = None if method.reads_outcomes else f"{method.name}'s advantages do not depend on outcomes."
+    refusal = None
+    if not method.reads_outcomes:
+        refusal = f"{method.name}'s advantages do not depend on outcomes."
+    elif method.hint in (*SIBLINGS, "feedback") or set(method.needs) & set(OUTCOMES_ELSEWHERE):
+        refusal = f"{method.name} also knows outcomes from siblings, feedback or measured values, which would stay in place."
     return refusal, f"{method.name} with the outcomes of each group in random order.", {"view": view, "assign": assign}
 
 
