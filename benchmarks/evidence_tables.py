@@ -99,7 +99,11 @@ def hint_forms_peers(b: Budget) -> Columns:
 
 def controls(b: Budget) -> Columns:
     """Outcomes shuffled, against shuffled GRPO at the same rate; another problem's hint, against GRPO."""
-    both = [f"{name}+{control}" for name in ("rlsd", "token") for control in ("shuffled_outcomes", "wrong_hint")]
+    both = [
+        f"{name}+{control}"
+        for name in ("rlsd", "token", "checked_hints")
+        for control in ("shuffled_outcomes", "wrong_hint")
+    ]
     methods = [
         "grpo",
         "gear",
@@ -107,6 +111,7 @@ def controls(b: Budget) -> Columns:
         "gear+wrong_hint",
         "rlsd",
         "token",
+        "checked_hints",
         *both,
         "opsd",
         "opsd+wrong_hint",
