@@ -47,8 +47,8 @@ no credit to assign."""
 KEPT = (0.15, 0.65)
 """Success of the families that are used."""
 RISE = 0.05
-"""By which the longest warm start must be ahead there. With 256 problems a rise is ± 8 points: what is chosen for a rise of 10
-among 64 problems (± 16) may be chance."""
+"""By which the longest warm start must be ahead there. With 256 problems success is known to ± 5 points and a rise to ± 8, so
+one of 5 may still be chance."""
 ENOUGH = 4
 """Families. The shortest start that has as many is used, if none has, the one with the most; and as many are taken of it."""
 CHOOSING_SEED, RATE_SEED = 77, 900

@@ -20,12 +20,18 @@ from typing import Any
 from evidence_tables import HINTS
 
 from gear_rl.files import write_json
+from gear_rl.scoring.guards import FIRST_STEPS, LEAST_TRUST
 
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: ("gear", options) for name, options in HINTS.items()},
     "sibling": ("gear+sibling_hint", {}),
 }
 """Name → method and options of the task."""
+TITLES = {
+    "perfect": "right", "answer_only": "answer only", "another_problem": "another problem's", "sibling": "a sibling that won",
+    **{f"noise_{share}": f"{share} % of the tools wrong, at random" for share in (15, 30, 50)},
+    **{f"faulty_key_{share}": f"faulty key, {share} % of the facts" for share in (15, 30)},
+}  # fmt: skip
 SHOWN = (20, 60, 120)
 """Steps."""
 
@@ -43,7 +49,7 @@ def measure(kind: str, world: int, seed: int, steps: int) -> dict[str, Any]:
     most = [row["guards/trust"] for row in rows]
     return {
         "kind": kind, "world": world, "seed": seed, "trust": [round(row["hints/trust"], 4) for row in rows],
-        "rang_at": next((i for i, value in enumerate(most, 1) if value < 0.03 and i > 10), None),
+        "rang_at": next((i for i, value in enumerate(most, 1) if value < LEAST_TRUST and i > FIRST_STEPS), None),
         "success": round(mean(row["success"] for row in rows[-20:]), 4),
     }  # fmt: skip
 
@@ -59,9 +65,9 @@ def table(runs: list[dict[str, Any]]) -> str:
                 values = [run["trust"][step - 1] for run in found]
                 cells.append(f"{mean(values):.2f} ({min(values):.2f} to {max(values):.2f})")
             rang = sorted(run["rang_at"] for run in found if run["rang_at"])
-            when = f", step {rang[0]} to {rang[-1]}" if rang else ""
-            lines.append(f"| {kind} | " + " | ".join(cells) + f" | {len(rang)} of {len(found)}{when} |")
-    return "\n".join(lines)
+            when = f", step {' to '.join(map(str, dict.fromkeys((rang[0], rang[-1]))))}" if rang else ""
+            lines.append(f"| {TITLES[kind]} | " + " | ".join(cells) + f" | {len(rang)} of {len(found)}{when} |")
+    return "\n".join(lines).replace("-0.", "−0.")
 
 
 def main() -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from engine_runs import build, watch
 
-from gear_rl.assignment.trust import TrustMemory, trust_of
+from gear_rl.assignment.trust import TRUST_READS, TrustMemory, trust_of
 from gear_rl.methods import METHODS, method
 
 
@@ -39,6 +39,9 @@ def test_trust_is_logged_in_every_run_with_a_hint(tmp_path, name):
     logged = ["hints/trust" in line for line in trainer.state.log_history if "loss" in line]
     seldom = name in ("cepo", "opsd", "rlcsd", "sdpg", "sdpo")
     assert logged == [True, not seldom]
+    read = [set(TRUST_READS) <= set(trainer.credit_step._signals_to_read(step)) for step in range(9)]
+    always = set(TRUST_READS) <= set(trainer.credit_step.method.needs)
+    assert read == [always or not seldom or step in (0, 4, 8) for step in range(9)]
     expected = TrustMemory()
     for batch, counts in zip(seen, logged, strict=True):
         if counts:

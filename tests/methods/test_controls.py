@@ -104,11 +104,17 @@ def test_what_is_credited_by_verdicts_depends_on_the_shuffle(name):
     assert not torch.equal(plain.advantages, shuffled.advantages)
 
 
-@pytest.mark.parametrize("name", ["rlcsd", "sc_grpo", "serl", "turn_ppo", "vine_ppo", "spo", "prompted_judge"])
+@pytest.mark.parametrize("name", ["rlcsd", "sc_grpo", "serl", "turn_ppo", "vine_ppo", "spo", "prompted_judge", "cepo", "hcapo"])
 def test_what_knows_outcomes_from_elsewhere_is_no_such_control(name):
     """Its siblings, feedback or values would still tell the true ones."""
     with pytest.raises(GearError, match="would stay in place"):
         find_method(f"{name}+shuffled_outcomes")
+
+
+@pytest.mark.parametrize("control", ["sibling_hint", "without_lucky_wins"])
+def test_shuffled_outcomes_do_not_come_back_through_another_control(control):
+    with pytest.raises(GearError, match="would not be shuffled"):
+        find_method(f"shuffled_outcomes+{control}")
 
 
 def test_an_unscorable_rollout_keeps_what_it_has():

@@ -16,16 +16,17 @@ from gear_rl.scoring.guards import (
     RECENT_STEPS,
     STUCK,
     Guards,
-    copied_share,
+    copied_tokens,
     focus,
     has_contrast,
+    share_of,
 )
 
 HINT = list(range(100, 100 + NGRAM + 2))
 
 
 def share(completion, hint, mask=None):
-    return copied_share([completion], [hint], torch.tensor([mask or [True] * len(completion)]))
+    return share_of(copied_tokens([completion], [hint], torch.tensor([mask or [True] * len(completion)])))
 
 
 def test_copied_share():
@@ -36,7 +37,7 @@ def test_copied_share():
     assert share([*HINT[:4], 7, *HINT[4:]], HINT) == 0, "interrupted is not copied"
     assert share([5, *HINT[:3], 6], HINT[:3]) == 3 / 5, "a short hint is compared whole"
     assert share(own, []) == 0
-    assert copied_share([[]], [HINT], torch.zeros(1, 3, dtype=torch.bool)) == 0
+    assert copied_tokens([[]], [HINT], torch.zeros(1, 3, dtype=torch.bool)) == [(0, 0)] and share_of([(0, 0)]) == 0
 
 
 def test_only_what_the_policy_said_counts_as_copied():
@@ -48,7 +49,7 @@ def test_only_what_the_policy_said_counts_as_copied():
 
 def test_copied_share_is_over_all_rollouts():
     mask = torch.ones(2, len(HINT), dtype=torch.bool)
-    assert copied_share([HINT, [0] * len(HINT)], [HINT, HINT], mask) == 0.5
+    assert share_of(copied_tokens([HINT, [0] * len(HINT)], [HINT, HINT], mask)) == 0.5
 
 
 def test_short_of_the_best_reward_so_far():
@@ -57,6 +58,7 @@ def test_short_of_the_best_reward_so_far():
     assert guards.short_of_best(torch.tensor([0.0, 0.5, nan])) == [True, False, False]
     assert guards.short_of_best(torch.tensor([1.0, 0.5])) == [False, True]
     assert guards.short_of_best(torch.tensor([0.9, 1.0])) == [True, False], "the best may be of an earlier step"
+    assert Guards().short_of_best(torch.tensor([1e6, 1e6 + 0.06])) == [False, False], "that is rounding"
     assert Guards(**vars(guards)).short_of_best(torch.tensor([0.9])) == [True], "and of an earlier process"
 
 

@@ -33,7 +33,7 @@ TRUST_READS = ("student_logprob", "teacher_logprob")
 """Signals."""
 TRUST_EVERY = 4
 """Steps between measurements where they take a pass of their own: for methods that read the teacher in the loss only (OPSD),
-or not the student. A pass costs about a fifth of a GRPO step."""
+or not the student. A pass costs a fifth to two fifths of a GRPO step."""
 CLIP = 2.0
 """Of (T1), in nats."""
 LEAST_ENTROPY = 0.02
@@ -109,7 +109,7 @@ class TrustMemory:
     where they are right waiting for proof costs many steps. All numbers are ours."""
 
     RATE: ClassVar[float] = 0.05
-    """The share that is forgotten at each batch."""
+    """The share that is forgotten at each measured batch."""
     PRIOR: ClassVar[tuple[float, float]] = 0.1, 100.0
     """T before any evidence, and for how many turns it counts."""
     SPREAD: ClassVar[float] = 0.4

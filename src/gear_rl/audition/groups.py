@@ -20,7 +20,7 @@ from gear_rl.methods import Method
 from gear_rl.sampling.answers import by_model
 from gear_rl.sampling.play import Played, judge_all, play
 from gear_rl.sampling.rewind import Span, turns_of
-from gear_rl.scoring.guards import copied_share
+from gear_rl.scoring.guards import copied_tokens, share_of
 from gear_rl.scoring.padding import padded
 from gear_rl.scoring.scorer import Scorer
 from gear_rl.scoring.teacher import Teacher
@@ -155,7 +155,8 @@ class Groups:
                 generator=generator,
             )  # fmt: skip
         hints = self.tokenizer([str(row.get("hint") or "") for row in rows], add_special_tokens=False)["input_ids"]
-        copied = copied_share([p.completion_ids for p in played], hints, padded([p.action_mask for p in played]))
+        masks = padded([p.action_mask for p in played])
+        copied = share_of(copied_tokens([p.completion_ids for p in played], hints, masks))
         return judge_all(self.tokenizer, self.task, rows, played), copied
 
     def turn_credit(self, advantages: Tensor) -> list[list[float]]:

@@ -28,7 +28,7 @@ from gear_rl.errors import GearError
 from gear_rl.files import read_json
 from gear_rl.methods import Method
 from gear_rl.scoring.answer_logprob import FROZEN as FROZEN_SIGNALS
-from gear_rl.scoring.guards import LEAST_TOKENS, Guards, copied_share, focus, has_contrast
+from gear_rl.scoring.guards import LEAST_SHARE, LEAST_TOKENS, Guards, copied_tokens, focus, has_contrast, share_of
 from gear_rl.scoring.teacher import Teacher
 from gear_rl.signals.distillation import DistillationTerm
 from gear_rl.signals.families import DIVERGENCE
@@ -246,11 +246,11 @@ class CreditStep:
         if hinted is not None:
             unique = list(dict.fromkeys(hinted.texts))
             ids = dict(zip(unique, self.reader.tokenizer(unique, add_special_tokens=False)["input_ids"], strict=True))
-            said, hints = sampled.completion_ids, [ids[text] for text in hinted.texts]
-            values["hints/copied"] = copied_share(said, hints, mask)
-            short = [i for i, is_short in enumerate(self.guards.short_of_best(rollouts.rewards)) if is_short]
-            if short:
-                guarded["leak"] = copied_share([said[i] for i in short], [hints[i] for i in short], mask[short])
+            copied = copied_tokens(sampled.completion_ids, [ids[text] for text in hinted.texts], mask)
+            values["hints/copied"] = share_of(copied)
+            is_short = self.guards.short_of_best(rollouts.rewards)
+            if sum(is_short) >= LEAST_SHARE * len(is_short):
+                guarded["leak"] = share_of([counts for counts, short in zip(copied, is_short, strict=True) if short])
         values |= {f"guards/{name}": value for name, value in self.guards.watch(guarded).items()}
         return values
 

@@ -44,8 +44,9 @@ from gear_rl.methods.randomness import hashed, rollout_keys
 OUTCOMES_OF_TURNS = ("turn_reward",)
 OUTCOMES_OF_TOKENS = ("decision", "span_distance")
 """Signals that are made from verdicts or outcomes, and so tell them."""
-OUTCOMES_ELSEWHERE = ("values", "prefix_value", "judged_turn", "feedback")
-"""Signals that tell of outcomes in a way that cannot be dealt out."""
+OUTCOMES_ELSEWHERE = ("values", "prefix_value", "judged_turn", "wrong_teacher_logprob", "hindsight_logprob")
+"""Signals that tell of outcomes in a way that cannot be dealt out: measured, read from how a rollout ended, or from rollouts
+that lost."""
 _SEED = 0  # a control has no options of its own; rollouts differ from step to step, and so do their hashes
 
 
@@ -71,6 +72,8 @@ def _wrong_hint(method: type[Method]) -> _Control:
 
 def _sibling_hint(method: type[Method]) -> _Control:
     refusal = None if method.hint == "own" else f"{method.name} has no teacher that reads its own ground truth."
+    if "shuffled_outcomes" in method.name:
+        refusal = "siblings are chosen by their true outcomes, which would not be shuffled."
     return refusal, f"{method.name} whose teacher is shown a rollout that won.", {"hint": "sibling"}
 
 
@@ -120,6 +123,8 @@ def _without_lucky_wins(method: type[Method]) -> _Control:
         "mass": "less in wins whose value fell",
     }
     refusal = None if method.reads_outcomes else f"{method.name}'s advantages do not depend on outcomes."
+    if "shuffled_outcomes" in method.name:
+        refusal = "values tell the true outcomes, which would not be shuffled."
     return refusal, f"{method.name} with less credit for wins whose measured value had collapsed.", changed
 
 

@@ -99,10 +99,11 @@ def readings(method: Method, setup: Setup) -> list[Reading]:
             )
         )  # fmt: skip
     if method.hint is not None and takes_a_pass(needs):
-        (tokens, attended), (more, more_attended) = _side(setup), _side(setup, shared, own)
-        share, name = 1 / TRUST_EVERY, f"trust, every {TRUST_EVERY} steps"
-        tokens, attended = round(share * (tokens + more)), share * (attended + more_attended)
-        found.append(Reading(name, tokens, attended, share * 2 * actions, swapped=swapped))
+        sides = [_side(setup)] if teacher or swapped else [_side(setup, prompts=0)]  # the student's
+        sides += [] if teacher else [_side(setup, shared, own)]
+        share = 1 / TRUST_EVERY
+        tokens, attended = round(share * sum(side[0] for side in sides)), share * sum(side[1] for side in sides)
+        found.append(Reading(f"trust, every {TRUST_EVERY} steps", tokens, attended, share * len(sides) * actions))
     if (loss := method.distillation) is not None:
         found.append(
             Reading(

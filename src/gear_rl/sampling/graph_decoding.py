@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from gear_rl.errors import GearError
+from gear_rl.models import is_out_of_memory
 from gear_rl.sampling.decoding import MOST_TOKENS, Decoder
 from gear_rl.sampling.fused_forward import FusedForward
 from gear_rl.scoring.sharded_weights import looks_sharded
@@ -74,9 +75,9 @@ class GraphDecoder(Decoder):
             assert self.mask is not None
             self.place = _Buffers(self.cache, self.mask, self.spare)
             ours = self._read(ids)
-        except torch.OutOfMemoryError:  # says nothing about kernels or graphs; the caller takes fewer rollouts at once
-            raise
         except Exception as error:
+            if isinstance(error, RuntimeError) and is_out_of_memory(error):  # the caller takes fewer rollouts at once
+                raise
             why = (str(error).splitlines() or [type(error).__name__])[0]
         theirs = super().read(ids)
         if why is None:
