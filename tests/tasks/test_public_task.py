@@ -33,9 +33,18 @@ def test_families_are_chosen_and_trained_on(public, tmp_path, monkeypatch, capsy
     monkeypatch.setattr(public, "RISE", 0.0)
     assert public.families(asked) == 0 and capsys.readouterr().out.count("used") == 2
     found = json.loads(asked.out.read_text())
-    alone = public.score(model, "cpu", public.options(two), 4, public.CHOOSING_SEED, apart=True)["sampled"]["categories"]
-    assert [alone[name]["n"] for name in two] == [2, 2]
-    assert {name: alone[name]["success"] for name in two} == found["choice"][model]
+    batches, real = [], public.evaluate_model
+
+    def watched(model, tokenizer, task, rows, **more):
+        batches.append([row["id"] for row in rows])
+        return real(model, tokenizer, task, rows, **more)
+
+    monkeypatch.setattr(public, "evaluate_model", watched)
+    given_to = public.CHOOSING_SEED
+    mixed, alone = (public.score(model, "cpu", public.options(two), 4, given_to, apart=a)["sampled"] for a in (False, True))
+    assert {name: alone["categories"][name]["n"] for name in two} == dict.fromkeys(two, 2) and mixed["n"] == 4
+    assert sorted(batches[0]) == sorted(batches[1] + batches[2]), "the same problems"
+    assert [{name.split("-")[0] for name in batch} for batch in batches[1:]] == [{name} for name in two]
     assert found["families"] == asked.taught and found["model"] == model and found["before"]["hinted"]["sampled"]["n"] == 2
 
     small = {"prompts": 2, "generations": 2, "rollouts_per_pass": 4, "precision": "float32"}

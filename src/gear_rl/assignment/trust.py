@@ -33,7 +33,8 @@ TRUST_READS = ("student_logprob", "teacher_logprob")
 """Signals."""
 TRUST_EVERY = 4
 """Steps between measurements where they take a pass of their own: for methods that read the teacher in the loss only (OPSD),
-or not the student. A pass costs a fifth to two fifths of a GRPO step."""
+or not the student. A pass costs a fifth to two fifths of a GRPO step. Not tuned. In one run of OPSD
+with wrong hints success was gone before any guard may ring, and the one for drift rang first (docs/experiments.md)."""
 CLIP = 2.0
 """Of (T1), in nats."""
 LEAST_ENTROPY = 0.02

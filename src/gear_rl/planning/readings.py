@@ -101,7 +101,7 @@ def readings(method: Method, setup: Setup) -> list[Reading]:
     if method.hint is not None and takes_a_pass(needs):
         sides = [_side(setup)] if teacher or swapped else [_side(setup, prompts=0)]  # the student's
         sides += [] if teacher else [_side(setup, shared, own)]
-        share = 1 / TRUST_EVERY
+        share = 1 / TRUST_EVERY  # of a pass; that the teacher's weights are copied in and out for it is left out
         tokens, attended = round(share * sum(side[0] for side in sides)), share * sum(side[1] for side in sides)
         found.append(Reading(f"trust, every {TRUST_EVERY} steps", tokens, attended, share * len(sides) * actions))
     if (loss := method.distillation) is not None:

@@ -40,7 +40,8 @@ methods, rates from 3e-4 to 2.4e-3, right and wrong hints: of 36 that lost more 
 that. Of those that gained at the default rate or below, 2 of 225 with right hints rang, and 7 of 116 with others. Without
 `HELD_STEPS` it is 24 in time, and 5 and 8 false. Falling rewards, tried on the first 244, rang in time in at most 1 of 21."""
 LEAST_SHARE = 0.25
-"""Of the batch: fewer rollouts short of the best reward say nothing about leak. Late in a run they are a few near misses."""
+"""Of the batch: fewer rollouts short of the best reward say nothing about leak. Late in a run they are a few near misses.
+Not tuned."""
 LEAST_TRUST = 0.03
 """The evidence must exclude more than this (`TrustMemory.at_most`), so that little evidence never rings. In three worlds of
 the embedded task, none of 30 runs with right hints of two forms rang (least 0.067), one of 24 where 30 % of a hint is noise,
