@@ -49,7 +49,12 @@ def test_regret_is_the_distance_to_the_best_over_what_all_have(evidence):
     def run(column: str, method: str, success: float, world: int = 1, seed: int = 0) -> dict:
         return {"column": column, "method": method, "success": success, "world": world, "seed": seed}
 
-    runs = [run("right", "gear", 0.9), run("right", "gear", 0.1, world=2), run("right", "opsd", 0.5), run("wrong", "gear", 0.2)]
+    runs = [
+        run("right", "gear", 0.9),
+        run("right", "gear", 0.1, world=2),
+        run("right", "opsd", 0.5),
+        run("wrong", "gear", 0.2),
+    ]
     runs += [run("wrong", "opsd", 0.4), run("right", "opsd", 1.0, seed=1000)]  # the last is a tuning run
     runs += [run("right", "another_form", 1.0)]  # does not take part
     runs += [run("no_hint", "grpo", 0.3), run("no_hint", "oracle", 1.0)]
@@ -129,7 +134,9 @@ def test_the_sensitivity_plot_has_a_panel_per_option(evidence):
 
     def column(success: float) -> dict:
         rows = [{"method": m, "success": {"mean": success}} for m in ("grpo", "gear")]
-        runs = [{"method": m, "success": s} for m, s in (("grpo", 0.0), ("gear", success - 0.1), ("gear", success + 0.1))]
+        runs = [
+            {"method": m, "success": s} for m, s in (("grpo", 0.0), ("gear", success - 0.1), ("gear", success + 0.1))
+        ]
         return {"summary": {"rows": rows}, "runs": runs}
 
     names = evidence.TABLES["sensitivity"](evidence.Budget())
@@ -162,13 +169,44 @@ def test_pooled_pairs_are_of_one_warm_start_and_seed(evidence, tmp_path):
         after = {"sampled": {"success": success}}
         return {"arm": arm, "hint": "calls", "seed": seed, "learning_rate": rate, "after": after}
 
-    first = [run("grpo", 0, 0.1), run("grpo", 1, 0.2), run("gear", 0, 0.4), run("gear", 2, 0.9), run("gear", 1, 0.9, 1e-4)]
+    first = [
+        run("grpo", 0, 0.1),
+        run("grpo", 1, 0.2),
+        run("gear", 0, 0.4),
+        run("gear", 2, 0.9),
+        run("gear", 1, 0.9, 1e-4),
+    ]
     second = [run("grpo", 1, 0.3), run("gear_alpha4", 1, 0.4)]
     for name, runs in (("a", first), ("b", second)):
         (tmp_path / name).write_text(json.dumps({"runs": runs}))
     runs = words_pooled.read([tmp_path / "a", tmp_path / "b"])
-    assert words_pooled.differences(runs, "gear", "calls", "grpo", "calls") == {0: pytest.approx([30]), 1: pytest.approx([10])}
+    assert words_pooled.differences(runs, "gear", "calls", "grpo", "calls") == {
+        0: pytest.approx([30]),
+        1: pytest.approx([10]),
+    }
     assert "gear, calls, over grpo | 2 | 2 | +20.0 | +10.0 to +30.0 |" in words_pooled.table(runs)
+
+
+def test_rates_of_the_words_task_are_chosen_by_reward_on_the_tuning_seed(evidence):
+    import words_rates
+
+    def run(arm, rate, seed, reward, success):
+        after = {how: {"success": success} for how in ("sampled", "greedy")}
+        curves = {"reward": [1.0, reward]}  # the first half must not count
+        return {"arm": arm, "hint": "calls", "learning_rate": rate, "seed": seed, "after": after, "curves": curves}
+
+    runs = [run("grpo", 1e-5, 1000, 0.6, 0.2), run("grpo", 3e-5, 1000, 0.5, 0.9), run("gear", 1e-5, 1000, 0.6, 0.4)]
+    with pytest.raises(SystemExit, match="same tuning runs"):
+        words_rates.tuned(runs)
+    runs += [run("gear", 3e-5, 1000, 0.8, 0.3), run("grpo", 3e-5, 0, 0.9, 0.9), run("grpo", 1e-5, 0, 0.9, 0.1)]
+    runs += [run("gear", 3e-5, 0, 0.9, 0.5), run("gear", 3e-5, 1, 0.9, 0.7)]
+    found = words_rates.tuned(runs)
+    rates = {arm: words_rates.choose(by_rate) for arm, by_rate in found.items()}
+    assert rates == {"grpo": 1e-5, "gear": 3e-5}
+    assert "| grpo | 0.600 (20.0) | 0.500 (90.0) | 1e-05 |" in words_rates.tuning_table(found)
+    reported = words_rates.reported_table(runs, rates)
+    assert "| grpo | 1e-05 | 1 | 10.0 | 10.0 |  |" in reported
+    assert "| gear | 3e-05 | 2 | 60.0 | 60.0 | +40.0 |" in reported  # seed 1 has no partner
 
 
 @pytest.mark.parametrize(("errors", "right"), [(0, 1.0), (0.5, 0.85)])

@@ -1,0 +1,95 @@
+"""Learning rates tuned for each method on the workshop in words: `python benchmarks/words_rates.py FILE [FILE…]`.
+
+Each file is what `words.py train --out` wrote, of one warm start. Every method has one run at each rate, with a seed of its own
+(from 1000 on) and right hints. The rate with the highest training reward over the second half of the steps is the method's.
+True success is shown beside it and chooses nothing. Below are the reported runs (seeds under 1000) at these rates, and the
+difference from GRPO at GRPO's own rate with the same warm start and seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from words_pooled import interval
+
+from gear_rl.compare.plan import FIRST_TUNING_SEED
+
+HINT = "calls"
+Run = dict[str, Any]
+
+
+def training_reward(run: Run) -> float:
+    """As `gear compare` tunes: the mean over the second half of the steps."""
+    rewards = run["curves"]["reward"]
+    return mean(rewards[len(rewards) // 2 :])
+
+
+def tuned(runs: list[Run]) -> dict[str, dict[float, list[Run]]]:
+    """Method → rate → its tuning runs. An error where methods do not have the same rates and seeds."""
+    found: dict[str, dict[float, list[Run]]] = {}
+    for run in runs:
+        if run["seed"] >= FIRST_TUNING_SEED and run["hint"] == HINT:
+            found.setdefault(run["arm"], {}).setdefault(run["learning_rate"], []).append(run)
+    budgets = {
+        arm: {rate: sorted(one["seed"] for one in each) for rate, each in rates.items()} for arm, rates in found.items()
+    }
+    if any(budget != next(iter(budgets.values())) for budget in budgets.values()):
+        raise SystemExit(f"Methods do not have the same tuning runs: {budgets}")
+    return found
+
+
+def choose(rates: dict[float, list[Run]]) -> float:
+    return max(rates, key=lambda rate: mean(training_reward(run) for run in rates[rate]))
+
+
+def tuning_table(found: dict[str, dict[float, list[Run]]]) -> str:
+    rates = sorted(next(iter(found.values())))
+    lines = ["| method | " + " | ".join(f"{rate:g}" for rate in rates) + " | chosen |", "|---" * (len(rates) + 2) + "|"]
+    for arm, by_rate in found.items():
+        cells = []
+        for rate in rates:
+            reward, right = (mean(of(run) for run in by_rate[rate]) for of in (training_reward, success))
+            cells.append(f"{reward:.3f} ({100 * right:.1f})")
+        lines.append(f"| {arm} | " + " | ".join(cells) + f" | {choose(by_rate):g} |")
+    return "\n".join(lines)
+
+
+def success(run: Run, how: str = "sampled") -> float:
+    return float(run["after"][how]["success"])
+
+
+def reported_table(runs: list[Run], rates: dict[str, float]) -> str:
+    """Reported runs of each method at its own rate."""
+    at: dict[str, dict[int, Run]] = {}
+    for run in runs:
+        if run["seed"] < FIRST_TUNING_SEED and run["hint"] == HINT and run["learning_rate"] == rates.get(run["arm"]):
+            at.setdefault(run["arm"], {})[run["seed"]] = run
+    lines = ["| method | rate | seeds | sampled | greedy | over grpo (95 %) |", "|---|---|---|---|---|---|"]
+    for arm, by_seed in at.items():
+        over = [
+            100 * (success(run) - success(at["grpo"][seed]))
+            for seed, run in by_seed.items()
+            if seed in at.get("grpo", {})
+        ]
+        means = (100 * mean(success(run, how) for run in by_seed.values()) for how in ("sampled", "greedy"))
+        shown = interval(over) if over and arm != "grpo" else ""
+        cells = [arm, f"{rates[arm]:g}", str(len(by_seed)), *(f"{value:.1f}" for value in means), shown]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+", type=Path)
+    for file in parser.parse_args().files:
+        every = json.loads(file.read_text())["runs"]
+        settings = tuned(every)
+        if not settings:
+            raise SystemExit(f"{file}: no run has a tuning seed ({FIRST_TUNING_SEED} or more) and the hint `{HINT}`.")
+        print(tuning_table(settings))
+        print()
+        print(reported_table(every, {arm: choose(by_rate) for arm, by_rate in settings.items()}))
