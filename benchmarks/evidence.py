@@ -66,8 +66,10 @@ def reuse(plan: Plan, jobs: list[Job], runs: Path, out: Path) -> None:
                     shutil.copy(file.parent / name, found / name)
 
 
-def run_column(plan: Plan, folder: Path, out: Path, workers: int, until: float) -> dict[str, Any] | None:
-    """The column's results, or None where runs are left for another time."""
+def run_column(
+    plan: Plan, folder: Path, out: Path, workers: int, until: float, tune_only: bool = False
+) -> dict[str, Any] | None:
+    """The column's results, or None where runs are left for another time. `tune_only`: the settings tried and chosen."""
     for world in [*plan.reported, *plan.tuning_worlds]:  # a model that is missing is an error before the first run
         prepare(plan.config(Job(plan.methods[0], Setting(plan.learning_rates[0]), 0, world)))[0].close()
     plan = open_folder(folder, plan)
@@ -84,6 +86,9 @@ def run_column(plan: Plan, folder: Path, out: Path, workers: int, until: float) 
         return None
     found = tried(plan, folder)
     chosen = choose(plan, found)
+    if tune_only:
+        rewards = {method: {str(one.setting): round(one.reward, 4) for one in each} for method, each in found.items()}
+        return {"plan": asdict(plan), "tried": rewards, "chosen": {method: str(one) for method, one in chosen.items()}}
     jobs = plan.comparison_jobs(chosen)
     if all_of(jobs):
         return None
@@ -101,6 +106,15 @@ def raw(path: Path, job: Job) -> dict[str, Any]:
     return run | {name: round(outcome[name], 4) for name in FIGURES} | parts
 
 
+def chosen_settings(found: dict[str, Any]) -> str:
+    """Of a column that was only tuned: each method's choice, and its reward over that of the next best setting."""
+    lines = ["| method | chosen | training reward | ahead of the next |", "|---|---|---|---|"]
+    for method, tried_by in found["tried"].items():
+        best, second = sorted(tried_by.values(), reverse=True)[:2]
+        lines.append(f"| {method} | {found['chosen'][method]} | {best:.3f} | {best - second:.3f} |")
+    return "\n".join(lines) + "\n"
+
+
 def numbers(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in text.split(","))
 
@@ -115,27 +129,31 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=Budget.seeds)
     parser.add_argument("--worlds", type=numbers, default=Budget.worlds, help="as 1,2,3; some tables use fewer")
     parser.add_argument("--tuning-runs", type=int, default=Budget.tuning_runs)
+    parser.add_argument("--tuning-worlds", type=numbers, default=Budget.tuning_worlds)
+    parser.add_argument("--tune-only", action="store_true", help="the settings tried and chosen, and no reported run")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--smoke", action="store_true", help="two steps of a part of the table")
     given = parser.parse_args()
     until = time.time() + 60 * given.minutes
     train = {"steps": given.steps, "eval_rows": 500, "mix_steps": 0}  # a λ that falls to 0 would leave GRPO for most steps
-    budget = Budget(given.seeds, given.worlds, tuning_runs=given.tuning_runs, train=tuple(train.items()))
+    budget = Budget(given.seeds, given.worlds, given.tuning_worlds, given.tuning_runs, train=tuple(train.items()))
     columns = smoke(given.table, budget) if given.smoke else TABLES[given.table](budget)
     chosen = given.only.split(",") if given.only else list(columns)
     results = {}
     for name in chosen:
         if name not in columns:
             raise GearError(f"--only {name}: {given.table} has the columns {', '.join(columns)}.")
-        found = run_column(columns[name], given.out / given.table / name, given.out, given.workers, until)
+        found = run_column(columns[name], given.out / given.table / name, given.out, given.workers, until, given.tune_only)
         if found is not None:
             results[name] = found
     left = [name for name in chosen if name not in results]
     command = "python benchmarks/evidence.py " + shlex.join(sys.argv[1:])
     made = json.dumps({"command": command, "columns": results}, separators=(",", ":"), ensure_ascii=False)
-    write_text(given.out / f"{given.table}.json", made + "\n")
-    pages = [f"## {name}\n\n{markdown(found['summary'])}" for name, found in results.items()]
-    write_text(given.out / f"{given.table}.md", f"{TABLES[given.table].__doc__}\n\n" + "\n".join(pages))
+    made_of = f"{given.table}_tuning" if given.tune_only else given.table
+    write_text(given.out / f"{made_of}.json", made + "\n")
+    page = chosen_settings if given.tune_only else lambda found: markdown(found["summary"])
+    pages = [f"## {name}\n\n{page(found)}" for name, found in results.items()]
+    write_text(given.out / f"{made_of}.md", f"{TABLES[given.table].__doc__}\n\n" + "\n".join(pages))
     print(
         f"{len(results)} of {len(chosen)} columns are complete" + (f"; to continue, rerun: {command}" if left else "")
     )
