@@ -67,6 +67,13 @@ TRAIN: dict[str, Any] = {
 """On one H200 a process needs about 7 GB, and four of them together take 1.1 s per step of one run."""
 
 
+KEPT = {
+    "success": "success", "reward": "reward", "kl": "kl", "entropy": "entropy",
+    "divergence": "signals/reverse_kl", "trust": "hints/trust",
+}  # fmt: skip
+"""Curve of a run → its metric."""
+
+
 @dataclass(frozen=True)
 class Run:
     arm: str
@@ -205,16 +212,14 @@ def train(one: Run, deadline: float) -> dict[str, Any] | None:
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-    kept = {
-        "success": "success",
-        "reward": "reward",
-        "kl": "kl",
-        "entropy": "entropy",
-        "divergence": "signals/reverse_kl",
-    }
-    curves = {name: [round(log[key], 4) for log in logs] for name, key in kept.items() if key in logs[0]}
+    curves = {name: read_curve(logs, key) for name, key in KEPT.items() if any(key in log for log in logs)}
     per_step = statistics.median(log["step_time"] for log in logs)
     return {**asdict(one), "after": after, "curves": curves, "seconds": seconds, "seconds_per_step": per_step}
+
+
+def read_curve(logs: Sequence[dict[str, Any]], key: str) -> list[float | None]:
+    """A value for each step. Methods that need no divergence of their own measure it, and trust, at every fourth step."""
+    return [round(log[key], 4) if key in log else None for log in logs]
 
 
 def collect(folder: Path) -> dict[str, Any]:

@@ -133,3 +133,14 @@ def test_runs_are_planned_seed_by_seed_and_told_against_grpo(benchmarks, warm, t
         (tmp_path / f"{one.name}.json").write_text(json.dumps({**vars(one), "after": told}))
     lines = runs.table(runs.collect(tmp_path)).splitlines()
     assert len(lines) == 4 and "+25.0" in next(line for line in lines if line.startswith("calls") and "gear" in line)
+
+
+def test_a_metric_that_is_not_in_every_step_costs_no_run(benchmarks, warm):
+    """OPSD needs no divergence of its own, so it is measured for trust alone, at every fourth step."""
+    runs = benchmarks("words_runs")
+    asked = type("Asked", (), dict(seeds=[0], learning_rates=[1e-4], model=warm, device="cpu", hints=["calls"], arms=[],
+                                   cells=[runs.cell("opsd:calls")]))  # fmt: skip
+    small = dict(steps=2, prompts=2, generations=2, rollouts_per_pass=4, precision="float32", eval_rows=2)
+    curves = runs.train(runs.plan(asked, small, {"jobs": 1})[0], deadline=2e18)["curves"]
+    assert len(curves["reward"]) == len(curves["divergence"]) == 2
+    assert curves["divergence"][0] is not None and curves["divergence"][1] is None
