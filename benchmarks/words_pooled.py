@@ -16,6 +16,8 @@ from statistics import mean, stdev
 
 from scipy import stats
 
+from gear_rl.compare.plan import FIRST_TUNING_SEED
+
 RATE = 3e-5
 Key = tuple[int, str, str, int]
 COMPARED = [(arm, "calls", "grpo", "calls") for arm in ("gear", "token", "random_segments", "rlsd", "checked_hints", "opsd")]
@@ -33,11 +35,11 @@ COMPARED += [
 
 
 def read(files: list[Path]) -> dict[Key, float]:
-    """(warm start, arm, hint, seed) → true success in %, sampled."""
+    """(warm start, arm, hint, seed) → true success in %, sampled. Runs for tuning (words_rates.py) are left out."""
     found = {}
     for start, file in enumerate(files):
         for run in json.loads(file.read_text())["runs"]:
-            if abs(run["learning_rate"] / RATE - 1) < 1e-6:
+            if abs(run["learning_rate"] / RATE - 1) < 1e-6 and run["seed"] < FIRST_TUNING_SEED:
                 arm = run["arm"].removesuffix("_alpha4")
                 found[start, arm, run["hint"], run["seed"]] = 100 * run["after"]["sampled"]["success"]
     return found

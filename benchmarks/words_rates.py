@@ -1,9 +1,9 @@
 """Learning rates tuned for each method on the workshop in words: `python benchmarks/words_rates.py FILE [FILE…]`.
 
 Each file is what `words.py train --out` wrote, of one warm start. Every method has one run at each rate, with a seed of its own
-(from 1000 on) and right hints. The rate with the highest training reward over the second half of the steps is the method's.
-True success is shown beside it and chooses nothing. Below are the reported runs (seeds under 1000) at these rates, and the
-difference from GRPO at GRPO's own rate with the same warm start and seed.
+(from 1000 on) and right hints. The rate with the highest training reward over the second half of the steps is the method's;
+without all runs there is no choice. True success is shown in parentheses and chooses nothing. Below are the reported runs
+(seeds under 1000) at these rates, and the difference from GRPO at GRPO's own rate with the same warm start and seed.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from gear_rl.compare.plan import FIRST_TUNING_SEED
 
 HINT = "calls"
 Run = dict[str, Any]
+Tuning = dict[str, dict[float, list[Run]]]
 
 
 def training_reward(run: Run) -> float:
@@ -28,33 +29,32 @@ def training_reward(run: Run) -> float:
     return mean(rewards[len(rewards) // 2 :])
 
 
-def tuned(runs: list[Run]) -> dict[str, dict[float, list[Run]]]:
-    """Method → rate → its tuning runs. An error where methods do not have the same rates and seeds."""
-    found: dict[str, dict[float, list[Run]]] = {}
+def tuned(runs: list[Run]) -> Tuning:
+    """Method → rate → its tuning runs."""
+    found: Tuning = {}
     for run in runs:
         if run["seed"] >= FIRST_TUNING_SEED and run["hint"] == HINT:
             found.setdefault(run["arm"], {}).setdefault(run["learning_rate"], []).append(run)
-    budgets = {
-        arm: {rate: sorted(one["seed"] for one in each) for rate, each in rates.items()} for arm, rates in found.items()
-    }
-    if any(budget != next(iter(budgets.values())) for budget in budgets.values()):
-        raise SystemExit(f"Methods do not have the same tuning runs: {budgets}")
     return found
 
 
-def choose(rates: dict[float, list[Run]]) -> float:
-    return max(rates, key=lambda rate: mean(training_reward(run) for run in rates[rate]))
+def choose(found: Tuning) -> dict[str, float]:
+    """Method → its rate, of the methods that have had the whole budget: the same rates and seeds as any other."""
+    budget = {(rate, run["seed"]) for by_rate in found.values() for rate, runs in by_rate.items() for run in runs}
+    whole = {arm: by_rate for arm, by_rate in found.items() if sum(map(len, by_rate.values())) == len(budget)}
+    return {arm: max(by_rate, key=lambda rate: mean(map(training_reward, by_rate[rate]))) for arm, by_rate in whole.items()}
 
 
-def tuning_table(found: dict[str, dict[float, list[Run]]]) -> str:
-    rates = sorted(next(iter(found.values())))
+def tuning_table(found: Tuning) -> str:
+    """Training reward and, in parentheses, true success in %. No choice where runs are missing."""
+    rates, chosen = sorted({rate for by_rate in found.values() for rate in by_rate}), choose(found)
     lines = ["| method | " + " | ".join(f"{rate:g}" for rate in rates) + " | chosen |", "|---" * (len(rates) + 2) + "|"]
     for arm, by_rate in found.items():
         cells = []
         for rate in rates:
-            reward, right = (mean(of(run) for run in by_rate[rate]) for of in (training_reward, success))
-            cells.append(f"{reward:.3f} ({100 * right:.1f})")
-        lines.append(f"| {arm} | " + " | ".join(cells) + f" | {choose(by_rate):g} |")
+            runs = by_rate.get(rate)
+            cells.append(f"{mean(map(training_reward, runs)):.3f} ({100 * mean(map(success, runs)):.1f})" if runs else "")
+        lines.append(f"| {arm} | " + " | ".join(cells) + f" | {f'{chosen[arm]:g}' if arm in chosen else ''} |")
     return "\n".join(lines)
 
 
@@ -92,4 +92,4 @@ if __name__ == "__main__":
             raise SystemExit(f"{file}: no run has a tuning seed ({FIRST_TUNING_SEED} or more) and the hint `{HINT}`.")
         print(tuning_table(settings))
         print()
-        print(reported_table(every, {arm: choose(by_rate) for arm, by_rate in settings.items()}))
+        print(reported_table(every, choose(settings)))

@@ -201,12 +201,12 @@ def test_rates_of_the_words_task_are_chosen_by_reward_on_the_tuning_seed(evidenc
         return {"arm": arm, "hint": "calls", "learning_rate": rate, "seed": seed, "after": after, "curves": curves}
 
     runs = [run("grpo", 1e-5, 1000, 0.6, 0.2), run("grpo", 3e-5, 1000, 0.5, 0.9), run("gear", 1e-5, 1000, 0.6, 0.4)]
-    with pytest.raises(SystemExit, match="same tuning runs"):
-        words_rates.tuned(runs)
+    assert words_rates.choose(words_rates.tuned(runs)) == {"grpo": 1e-5}  # gear lacks a run
+    assert "| gear | 0.600 (40.0) |  |  |" in words_rates.tuning_table(words_rates.tuned(runs))
     runs += [run("gear", 3e-5, 1000, 0.8, 0.3), run("grpo", 3e-5, 0, 0.9, 0.9), run("grpo", 1e-5, 0, 0.9, 0.1)]
     runs += [run("gear", 3e-5, 0, 0.9, 0.5), run("gear", 3e-5, 1, 0.9, 0.7)]
     found = words_rates.tuned(runs)
-    rates = {arm: words_rates.choose(by_rate) for arm, by_rate in found.items()}
+    rates = words_rates.choose(found)
     assert rates == {"grpo": 1e-5, "gear": 3e-5}
     assert "| grpo | 0.600 (20.0) | 0.500 (90.0) | 1e-05 |" in words_rates.tuning_table(found)
     reported = words_rates.reported_table(runs, rates)
