@@ -214,6 +214,19 @@ def test_rates_of_the_words_task_are_chosen_by_reward_on_the_tuning_seed(evidenc
     assert "| gear | 3e-05 | 2 | 60.0 | 60.0 | +40.0 |" in reported  # seed 1 has no partner
 
 
+def test_the_headline_is_repeated_with_its_own_settings_on_more_problems(evidence):
+    import other_problems
+
+    headline = json.loads(other_problems.HEADLINE.read_text())["columns"]["perfect"]
+    plan, chosen = other_problems.plan_of(headline, 2)
+    jobs = plan.comparison_jobs(chosen)
+    made = {(run["method"], run["setting"], run["world"], run["seed"]) for run in headline["runs"]}
+    assert {(job.method, str(job.setting), job.world, job.seed) for job in jobs} <= made and len(jobs) == 42
+    assert plan.config(jobs[0]).train.eval_rows == 2500 and plan.config(jobs[0]).train.steps == 200
+    runs = [{"method": m, "headline": h, "sampled": s} for m, h, s in (("grpo", 0.2, 0.3), ("gear", 0.5, 0.4), ("gear", 0.5, 0.6))]
+    assert "| gear | 50.0 | 50.0 | +30.0 | +20.0 |" in other_problems.table(runs)
+
+
 @pytest.mark.parametrize(("errors", "right"), [(0, 1.0), (0.5, 0.85)])
 def test_the_sign_gate_is_an_oracle_only_with_right_hints(evidence, tmp_path, errors, right):
     import sign_gate
