@@ -223,7 +223,8 @@ def test_the_headline_is_repeated_with_its_own_settings_on_more_problems(evidenc
     made = {(run["method"], run["setting"], run["world"], run["seed"]) for run in headline["runs"]}
     assert {(job.method, str(job.setting), job.world, job.seed) for job in jobs} <= made and len(jobs) == 42
     assert plan.config(jobs[0]).train.eval_rows == 2500 and plan.config(jobs[0]).train.steps == 200
-    runs = [{"method": m, "headline": h, "sampled": s} for m, h, s in (("grpo", 0.2, 0.3), ("gear", 0.5, 0.4), ("gear", 0.5, 0.6))]
+    figures = [("grpo", 0.2, 0.3), ("gear", 0.5, 0.4), ("gear", 0.5, 0.6)]
+    runs = [{"method": method, "headline": few, "sampled": many} for method, few, many in figures]
     assert "| gear | 50.0 | 50.0 | +30.0 | +20.0 |" in other_problems.table(runs)
 
 
