@@ -217,18 +217,30 @@ def test_rates_of_the_words_task_are_chosen_by_reward_on_the_tuning_seed(evidenc
     assert "| gear | 3e-05 | 2 | 60.0 | 60.0 | +40.0 |" in reported  # seed 1 has no partner
 
 
-def test_the_headline_is_repeated_with_its_own_settings_on_more_problems(evidence):
-    import other_problems
+def test_the_headline_is_repeated_with_the_best_settings_over_worlds(evidence):
+    import headline_again as again
 
-    headline = json.loads(other_problems.HEADLINE.read_text())["columns"]["perfect"]
-    plan, chosen = other_problems.plan_of(headline, 2)
-    jobs = plan.comparison_jobs(chosen)
-    made = {(run["method"], run["setting"], run["world"], run["seed"]) for run in headline["runs"]}
-    assert {(job.method, str(job.setting), job.world, job.seed) for job in jobs} <= made and len(jobs) == 42
+    headline = json.loads(again.HEADLINE.read_text())["columns"]["perfect"]
+    first = again.rewards_of(headline, [])
+    assert again.best(first) == {run["method"]: run["setting"] for run in headline["runs"]}  # as its own tuning chose
+    flat = {method: dict.fromkeys(settings, 0.5) for method, settings in first["4"].items()}
+    other = flat | {"gear": flat["gear"] | {"0.0003 alpha=1": 0.9}}
+    rewards = again.rewards_of(headline, [{"plan": {"tuning_worlds": [5]}, "tried": other}])
+    chosen = again.best(rewards)
+    assert chosen["gear"] == "0.0003 alpha=1" and chosen["rlsd"] == again.best(first)["rlsd"]
+    assert "| gear | 0.0006 alpha=4 | 0.0003 alpha=1 | 0.0003 alpha=1 |" in again.tuning_table(rewards)
+    with pytest.raises(SystemExit, match="other methods or settings"):
+        again.rewards_of(headline, [{"plan": {"tuning_worlds": [5]}, "tried": {"gear": flat["gear"]}}])
+    plan, settings = again.plan_of(headline, chosen, 2)
+    jobs = plan.comparison_jobs(settings)
+    assert len(jobs) == 42 and {str(job.setting) for job in jobs if job.method == "gear"} == {"0.0003 alpha=1"}
     assert plan.config(jobs[0]).train.eval_rows == 2500 and plan.config(jobs[0]).train.steps == 200
-    figures = [("grpo", 0.2, 0.3), ("gear", 0.5, 0.4), ("gear", 0.5, 0.6)]
-    runs = [{"method": method, "headline": few, "sampled": many} for method, few, many in figures]
-    assert "| gear | 50.0 | 50.0 | +30.0 | +20.0 |" in other_problems.table(runs)
+    figures = [("grpo", 0.2, 0.3), ("grpo", 0.4, 0.3), ("gear", 0.5, 0.4), ("gear", 0.5, 0.6)]
+    runs = [
+        {"method": method, "setting": "s", "world": 1, "seed": i % 2, "headline": few, "sampled": many, "greedy": many}
+        for i, (method, few, many) in enumerate(figures)
+    ]
+    assert "| gear | s | 50.0 | 50.0 | 50.0 | +20.0 | +20.0 (" in again.table(runs)
 
 
 @pytest.mark.parametrize(("errors", "right"), [(0, 1.0), (0.5, 0.85)])
