@@ -14,6 +14,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
+import sys
+from dataclasses import asdict
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -22,7 +25,7 @@ from gear_rl.compare.jobs import Job, Setting, candidates
 from gear_rl.compare.plan import Plan, open_folder
 from gear_rl.compare.runner import run_all
 from gear_rl.compare.statistics import difference_ends, plus_two_interval
-from gear_rl.files import write_json
+from gear_rl.files import write_text
 
 HEADLINE = Path(__file__).parent / "results" / "headline.json"
 PROBLEMS = 2500
@@ -34,9 +37,13 @@ def rewards_of(headline: dict[str, Any], tuned: list[dict[str, Any]]) -> Rewards
     first = {method: {one["setting"]: one["reward"] for one in each} for method, each in headline["summary"]["tried"].items()}
     found = {_worlds(headline["plan"]): first}
     for column in tuned:
-        if {m: set(each) for m, each in column["tried"].items()} != {m: set(each) for m, each in first.items()}:
-            raise SystemExit(f"Worlds {_worlds(column['plan'])} were tuned with other methods or settings than the headline.")
-        found[_worlds(column["plan"])] = column["tried"]
+        worlds, same = _worlds(column["plan"]), ("settings", "learning_rates", "tuning_runs", "tuning_seeds", "tuning_steps")
+        if worlds in found:
+            raise SystemExit(f"World {worlds} was given twice; world {_worlds(headline['plan'])} is the headline's own.")
+        tried = {method: set(each) for method, each in column["tried"].items()}
+        if tried != {m: set(each) for m, each in first.items()} or any(column["plan"][k] != headline["plan"][k] for k in same):
+            raise SystemExit(f"World {worlds} was tuned with other methods or settings than the headline.")
+        found[worlds] = column["tried"]
     return found
 
 
@@ -114,7 +121,9 @@ def main() -> None:
     jobs = plan.comparison_jobs(settings)
     run_all(plan, jobs, given.out, given.workers, lambda done, of, job: print(f"{done}/{of} {job.name}", flush=True))
     runs = [result(job, given.out / "runs" / job.name, headline) for job in jobs]
-    write_json(given.out / "headline_again.json", {"problems": PROBLEMS, "tuning": rewards, "runs": runs})
+    command = "python benchmarks/headline_again.py " + shlex.join(sys.argv[1:])
+    made = {"command": command, "plan": asdict(plan), "tuning": rewards, "runs": runs}
+    write_text(given.out / "headline_again.json", json.dumps(made, separators=(",", ":")) + "\n")
     print(table(runs))
 
 

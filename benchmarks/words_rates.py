@@ -18,7 +18,8 @@ from words_pooled import interval
 
 from gear_rl.compare.plan import FIRST_TUNING_SEED
 
-HINT = "calls"
+HINT, RATES = "calls", (1.5e-5, 3e-5, 6e-5)
+"""Of every method's tuning runs."""
 Run = dict[str, Any]
 Tuning = dict[str, dict[float, list[Run]]]
 
@@ -39,15 +40,20 @@ def tuned(runs: list[Run]) -> Tuning:
 
 
 def choose(found: Tuning) -> dict[str, float]:
-    """Method → its rate, of the methods that have had the whole budget: the same rates and seeds as any other."""
-    budget = {(rate, run["seed"]) for by_rate in found.values() for rate, runs in by_rate.items() for run in runs}
-    whole = {arm: by_rate for arm, by_rate in found.items() if sum(map(len, by_rate.values())) == len(budget)}
+    """Method → its rate, of the methods that have had the whole budget: every planned rate, with the same seeds."""
+    seeds = {run["seed"] for by_rate in found.values() for runs in by_rate.values() for run in runs}
+    budget = {(rate, seed) for rate in RATES for seed in seeds}
+    whole = {
+        arm: by_rate
+        for arm, by_rate in found.items()
+        if budget == {(rate, run["seed"]) for rate, runs in by_rate.items() for run in runs}
+    }
     return {arm: max(by_rate, key=lambda rate: mean(map(training_reward, by_rate[rate]))) for arm, by_rate in whole.items()}
 
 
 def tuning_table(found: Tuning) -> str:
     """Training reward and, in parentheses, true success in %. No choice where runs are missing."""
-    rates, chosen = sorted({rate for by_rate in found.values() for rate in by_rate}), choose(found)
+    rates, chosen = RATES, choose(found)
     lines = ["| method | " + " | ".join(f"{rate:g}" for rate in rates) + " | chosen |", "|---" * (len(rates) + 2) + "|"]
     for arm, by_rate in found.items():
         cells = []
@@ -89,7 +95,8 @@ if __name__ == "__main__":
         every = json.loads(file.read_text())["runs"]
         settings = tuned(every)
         if not settings:
-            raise SystemExit(f"{file}: no run has a tuning seed ({FIRST_TUNING_SEED} or more) and the hint `{HINT}`.")
+            print(f"{file}: no run has a tuning seed ({FIRST_TUNING_SEED} or more) and the hint `{HINT}`.")
+            continue
         print(tuning_table(settings))
-        print()
-        print(reported_table(every, choose(settings)))
+        if chosen := choose(settings):
+            print("\n" + reported_table(every, chosen))

@@ -219,7 +219,7 @@ def train(one: Run, deadline: float) -> dict[str, Any] | None:
 
 def read_curve(logs: Sequence[dict[str, Any]], key: str) -> list[float | None]:
     """A value for each step. Methods that need no divergence of their own measure it, and trust, at every fourth step."""
-    return [round(log[key], 4) if key in log else None for log in logs]
+    return [round(log[key], 6) if key in log else None for log in logs]
 
 
 def collect(folder: Path) -> dict[str, Any]:

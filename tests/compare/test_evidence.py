@@ -195,8 +195,10 @@ def test_pooled_pairs_are_of_one_warm_start_and_seed(evidence, tmp_path):
     assert "gear, calls, over grpo | 2 | 2 | +20.0 | +10.0 to +30.0 |" in words_pooled.table(runs)
 
 
-def test_rates_of_the_words_task_are_chosen_by_reward_on_the_tuning_seed(evidence):
+def test_rates_of_the_words_task_are_chosen_by_reward_on_the_tuning_seed(evidence, monkeypatch):
     import words_rates
+
+    monkeypatch.setattr(words_rates, "RATES", (1e-5, 3e-5))
 
     def run(arm, rate, seed, reward, success):
         after = {how: {"success": success} for how in ("sampled", "greedy")}
@@ -225,12 +227,17 @@ def test_the_headline_is_repeated_with_the_best_settings_over_worlds(evidence):
     assert again.best(first) == {run["method"]: run["setting"] for run in headline["runs"]}  # as its own tuning chose
     flat = {method: dict.fromkeys(settings, 0.5) for method, settings in first["4"].items()}
     other = flat | {"gear": flat["gear"] | {"0.0003 alpha=1": 0.9}}
-    rewards = again.rewards_of(headline, [{"plan": {"tuning_worlds": [5]}, "tried": other}])
+    tuned_on_5 = headline["plan"] | {"tuning_worlds": [5]}
+    rewards = again.rewards_of(headline, [{"plan": tuned_on_5, "tried": other}])
     chosen = again.best(rewards)
     assert chosen["gear"] == "0.0003 alpha=1" and chosen["rlsd"] == again.best(first)["rlsd"]
     assert "| gear | 0.0006 alpha=4 | 0.0003 alpha=1 | 0.0003 alpha=1 |" in again.tuning_table(rewards)
     with pytest.raises(SystemExit, match="other methods or settings"):
-        again.rewards_of(headline, [{"plan": {"tuning_worlds": [5]}, "tried": {"gear": flat["gear"]}}])
+        again.rewards_of(headline, [{"plan": tuned_on_5, "tried": {"gear": flat["gear"]}}])
+    with pytest.raises(SystemExit, match="other methods or settings"):
+        again.rewards_of(headline, [{"plan": tuned_on_5 | {"settings": {}}, "tried": other}])
+    with pytest.raises(SystemExit, match="twice"):
+        again.rewards_of(headline, [{"plan": headline["plan"], "tried": other}])
     plan, settings = again.plan_of(headline, chosen, 2)
     jobs = plan.comparison_jobs(settings)
     assert len(jobs) == 42 and {str(job.setting) for job in jobs if job.method == "gear"} == {"0.0003 alpha=1"}
