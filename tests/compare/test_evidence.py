@@ -248,6 +248,9 @@ def test_the_headline_is_repeated_with_the_best_settings_over_worlds(evidence):
         for i, (method, few, many) in enumerate(figures)
     ]
     assert "| gear | s | 50.0 | 50.0 | 50.0 | +20.0 | +20.0 (" in again.table(runs)
+    page, made = (BENCHMARKS.parent / "docs" / "evidence.md").read_text(), BENCHMARKS / "results" / "headline_again.json"
+    published = json.loads(made.read_text())
+    assert again.tuning_table(published["tuning"]) in page and again.table(published["runs"]) in page
 
 
 @pytest.mark.parametrize(("errors", "right"), [(0, 1.0), (0.5, 0.85)])
