@@ -8,6 +8,9 @@ In benchmarks/results/headline.json each setting was chosen by one run on world 
 problems. Here each method has the setting with the highest mean reward over world 4 and the files' worlds, and is tested on
 2,500 problems, of which those 500 are the first. Training is on the same worlds and seeds as the headline's first runs. Rerun
 the command to continue. DIR/headline_again.json has every run.
+
+Without files settings stay the headline's own, so nothing but the test problems differs (DIR/headline_problems.json). Runs that
+both need are made once in the same DIR.
 """
 
 from __future__ import annotations
@@ -108,7 +111,7 @@ def table(runs: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tuned", nargs="+", type=Path, help="as evidence.py headline --tune-only wrote them")
+    parser.add_argument("tuned", nargs="*", type=Path, help="as evidence.py headline --tune-only wrote them")
     parser.add_argument("--seeds", type=int, default=4, help="per world, from 0 on")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--out", type=Path, required=True)
@@ -123,7 +126,8 @@ def main() -> None:
     runs = [result(job, given.out / "runs" / job.name, headline) for job in jobs]
     command = "python benchmarks/headline_again.py " + shlex.join(sys.argv[1:])
     made = {"command": command, "plan": asdict(plan), "tuning": rewards, "runs": runs}
-    write_text(given.out / "headline_again.json", json.dumps(made, separators=(",", ":")) + "\n")
+    name = "headline_again" if given.tuned else "headline_problems"
+    write_text(given.out / f"{name}.json", json.dumps(made, separators=(",", ":")) + "\n")
     print(table(runs))
 
 
