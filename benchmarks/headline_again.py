@@ -28,12 +28,20 @@ from gear_rl.compare.jobs import Job, Setting, candidates
 from gear_rl.compare.plan import Plan, open_folder
 from gear_rl.compare.runner import run_all
 from gear_rl.compare.statistics import difference_ends, plus_two_interval
-from gear_rl.files import write_text
+from gear_rl.errors import GearError
+from gear_rl.files import read_json, write_text
 
 HEADLINE = Path(__file__).parent / "results" / "headline.json"
 PROBLEMS = 2500
 Rewards = dict[str, dict[str, dict[str, float]]]
 """Tuning world → method → setting → training reward."""
+
+
+def tuned_column(file: Path) -> dict[str, Any]:
+    column = read_json(file).get("columns", {}).get("perfect", {})
+    if "tried" not in column:
+        raise GearError(f"{file} has no finished tuning: evidence.py headline --tune-only writes it as headline_tuning.json.")
+    return dict(column)
 
 
 def rewards_of(headline: dict[str, Any], tuned: list[dict[str, Any]]) -> Rewards:
@@ -42,10 +50,10 @@ def rewards_of(headline: dict[str, Any], tuned: list[dict[str, Any]]) -> Rewards
     for column in tuned:
         worlds, same = _worlds(column["plan"]), ("settings", "learning_rates", "tuning_runs", "tuning_seeds", "tuning_steps")
         if worlds in found:
-            raise SystemExit(f"World {worlds} was given twice; world {_worlds(headline['plan'])} is the headline's own.")
+            raise GearError(f"World {worlds} was given twice; world {_worlds(headline['plan'])} is the headline's own.")
         tried = {method: set(each) for method, each in column["tried"].items()}
         if tried != {m: set(each) for m, each in first.items()} or any(column["plan"][k] != headline["plan"][k] for k in same):
-            raise SystemExit(f"World {worlds} was tuned with other methods or settings than the headline.")
+            raise GearError(f"World {worlds} was tuned with other methods or settings than the headline.")
         found[worlds] = column["tried"]
     return found
 
@@ -117,7 +125,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     headline = json.loads(HEADLINE.read_text())["columns"]["perfect"]
-    rewards = rewards_of(headline, [json.loads(file.read_text())["columns"]["perfect"] for file in given.tuned])
+    if given.seeds > headline["plan"]["seeds"]:
+        raise GearError(f"--seeds {given.seeds}: the headline has {headline['plan']['seeds']} a world.")
+    rewards = rewards_of(headline, [tuned_column(file) for file in given.tuned])
     print(tuning_table(rewards), flush=True)
     plan, settings = plan_of(headline, best(rewards), given.seeds)
     plan = open_folder(given.out, plan)
@@ -132,4 +142,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except GearError as error:
+        sys.exit(f"gear: {error}")

@@ -26,7 +26,7 @@ from statistics import mean, variance
 from typing import Any
 
 import words_runs
-from words_runs import ARMS, Run
+from words_runs import ARMS, Run, late_reward
 
 from gear_rl.evaluation.evaluate import evaluate_model
 from gear_rl.files import write_json
@@ -129,11 +129,6 @@ def plan(args: argparse.Namespace, arms: list[str], rates: list[float], seeds: l
         })
         for seed in seeds for rate in rates for arm in arms
     ]  # fmt: skip
-
-
-def late_reward(run: dict[str, Any]) -> float:
-    rewards = run["curves"]["reward"]
-    return mean(rewards[len(rewards) // 2 :])
 
 
 def rates(args: argparse.Namespace) -> int:

@@ -15,6 +15,7 @@ from statistics import mean
 from typing import Any
 
 from words_pooled import interval
+from words_runs import late_reward
 
 from gear_rl.compare.plan import FIRST_TUNING_SEED
 
@@ -22,12 +23,6 @@ HINT, RATES = "calls", (1.5e-5, 3e-5, 6e-5)
 """Of every method's tuning runs."""
 Run = dict[str, Any]
 Tuning = dict[str, dict[float, list[Run]]]
-
-
-def training_reward(run: Run) -> float:
-    """As `gear compare` tunes: the mean over the second half of the steps."""
-    rewards = run["curves"]["reward"]
-    return mean(rewards[len(rewards) // 2 :])
 
 
 def tuned(runs: list[Run]) -> Tuning:
@@ -48,7 +43,7 @@ def choose(found: Tuning) -> dict[str, float]:
         for arm, by_rate in found.items()
         if budget == {(rate, run["seed"]) for rate, runs in by_rate.items() for run in runs}
     }
-    return {arm: max(by_rate, key=lambda rate: mean(map(training_reward, by_rate[rate]))) for arm, by_rate in whole.items()}
+    return {arm: max(by_rate, key=lambda rate: mean(map(late_reward, by_rate[rate]))) for arm, by_rate in whole.items()}
 
 
 def tuning_table(found: Tuning) -> str:
@@ -59,7 +54,7 @@ def tuning_table(found: Tuning) -> str:
         cells = []
         for rate in rates:
             runs = by_rate.get(rate)
-            cells.append(f"{mean(map(training_reward, runs)):.3f} ({100 * mean(map(success, runs)):.1f})" if runs else "")
+            cells.append(f"{mean(map(late_reward, runs)):.3f} ({100 * mean(map(success, runs)):.1f})" if runs else "")
         lines.append(f"| {arm} | " + " | ".join(cells) + f" | {f'{chosen[arm]:g}' if arm in chosen else ''} |")
     return "\n".join(lines)
 

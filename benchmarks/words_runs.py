@@ -222,6 +222,12 @@ def read_curve(logs: Sequence[dict[str, Any]], key: str) -> list[float | None]:
     return [round(log[key], 6) if key in log else None for log in logs]
 
 
+def late_reward(run: dict[str, Any]) -> float:
+    """By which rates are chosen, as in `gear compare`: the mean over the second half of the steps."""
+    rewards = run["curves"]["reward"]
+    return statistics.mean(rewards[len(rewards) // 2 :])
+
+
 def collect(folder: Path) -> dict[str, Any]:
     """All finished runs, compact: what all share is said once."""
     runs = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]

@@ -10,6 +10,7 @@ from forked import ForkedScript, fork_workers
 
 from gear_rl.cli.main import main
 from gear_rl.compare.jobs import Job, Setting
+from gear_rl.errors import GearError
 from gear_rl.methods import METHODS
 from gear_rl.training.run_folder import RunFolder
 
@@ -219,7 +220,7 @@ def test_rates_of_the_words_task_are_chosen_by_reward_on_the_tuning_seed(evidenc
     assert "| gear | 3e-05 | 2 | 60.0 | 60.0 | +40.0 |" in reported  # seed 1 has no partner
 
 
-def test_the_headline_is_repeated_with_the_best_settings_over_worlds(evidence):
+def test_the_headline_is_repeated_with_the_best_settings_over_worlds(evidence, tmp_path, monkeypatch):
     import headline_again as again
 
     headline = json.loads(again.HEADLINE.read_text())["columns"]["perfect"]
@@ -232,12 +233,18 @@ def test_the_headline_is_repeated_with_the_best_settings_over_worlds(evidence):
     chosen = again.best(rewards)
     assert chosen["gear"] == "0.0003 alpha=1" and chosen["rlsd"] == again.best(first)["rlsd"]
     assert "| gear | 0.0006 alpha=4 | 0.0003 alpha=1 | 0.0003 alpha=1 |" in again.tuning_table(rewards)
-    with pytest.raises(SystemExit, match="other methods or settings"):
+    with pytest.raises(GearError, match="other methods or settings"):
         again.rewards_of(headline, [{"plan": tuned_on_5, "tried": {"gear": flat["gear"]}}])
-    with pytest.raises(SystemExit, match="other methods or settings"):
+    with pytest.raises(GearError, match="other methods or settings"):
         again.rewards_of(headline, [{"plan": tuned_on_5 | {"settings": {}}, "tried": other}])
-    with pytest.raises(SystemExit, match="twice"):
+    with pytest.raises(GearError, match="twice"):
         again.rewards_of(headline, [{"plan": headline["plan"], "tried": other}])
+    (tmp_path / "empty.json").write_text('{"columns": {}}')
+    for given, message in (([tmp_path / "empty.json"], "no finished tuning"), (["--seeds", "13"], "has 12 a world")):
+        monkeypatch.setattr("sys.argv", ["headline_again.py", *map(str, given), "--out", str(tmp_path / "out")])
+        with pytest.raises(GearError, match=message):
+            again.main()
+    assert not (tmp_path / "out").exists()  # before any run
     plan, settings = again.plan_of(headline, chosen, 2)
     jobs = plan.comparison_jobs(settings)
     assert len(jobs) == 42 and {str(job.setting) for job in jobs if job.method == "gear"} == {"0.0003 alpha=1"}
