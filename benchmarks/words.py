@@ -4,10 +4,11 @@ goes wrong, and which credit method learns most.
     python benchmarks/words.py gate   --model WARM                                     exit code 1 where it is not as designed
     python benchmarks/words.py curves --model WARM --out curves.json --svg curves.svg
     python benchmarks/words.py train  --model WARM --folder runs/words --minutes 9 --processes 3 --out words.json
+    python benchmarks/words.py tune   --model WARM --folder runs/rates --minutes 30 --processes 8 --out rates.json
     python benchmarks/words.py table  words.json --svg words.svg
 
-`train` may be called again with the same folder: finished runs are kept, the others start over. docs/workshop_words.md has
-the whole recipe.
+`tune` gives every method three learning rates, then trains it with the best of them (words_rates.py). `train` and `tune` may be
+called again with the same folder: finished runs are kept, the others start over. docs/workshop_words.md has the whole recipe.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 
 import words_curves
 import words_picture
+import words_rates
 import words_runs
 
 from gear_rl.cli.arguments import add_set
@@ -79,12 +81,29 @@ def train(args: argparse.Namespace) -> int:
     return 0
 
 
+def tune(args: argparse.Namespace) -> int:
+    given = _given(args, "train")
+    first, then = words_rates.plan(args, given.get("train", {}), given.get("task", {}))
+    words_runs.run(first, args.folder, args.minutes, args.processes, then)
+    results = words_runs.collect(args.folder)
+    write_json(args.out, results)
+    words_rates.show(results["runs"])
+    return 0
+
+
 def table(args: argparse.Namespace) -> int:
     results = json.loads(args.results.read_text())
     print(words_runs.table(results))
     if args.svg:
         args.svg.write_text(words_picture.training(results, args.hint, args.learning_rate))
     return 0
+
+
+def schedule(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--processes", type=int, default=3, help="that share the device")
+    command.add_argument("--minutes", type=float, default=9.0, help="no run starts that would not end in time")
+    command.add_argument("--folder", type=Path, required=True, help="a file per finished run")
+    command.add_argument("--out", type=Path, required=True)
 
 
 def main() -> int:
@@ -114,10 +133,11 @@ def main() -> int:
     one.add_argument("--cells", nargs="+", type=words_runs.cell, help="ARM:HINT, in place of --arms and --hints")
     one.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
     one.add_argument("--learning-rates", nargs="+", type=float, default=[3e-5])
-    one.add_argument("--processes", type=int, default=3, help="that share the device")
-    one.add_argument("--minutes", type=float, default=9.0, help="no run starts that would not end in time")
-    one.add_argument("--folder", type=Path, required=True, help="a file per finished run")
-    one.add_argument("--out", type=Path, required=True)
+    schedule(one)
+    one = command(tune, "task.NAME, train.NAME")
+    one.add_argument("--arms", nargs="+", default=list(words_rates.ARMS), choices=words_runs.ARMS)
+    one.add_argument("--seeds", nargs="+", type=int, default=[0, 1], help="of the runs with the chosen rates")
+    schedule(one)
     one = command(table, None)
     one.add_argument("results", type=Path)
     one.add_argument("--svg", type=Path, help="true success over training")

@@ -1,6 +1,6 @@
 """Learning rates tuned for each method on the workshop in words: `python benchmarks/words_rates.py FILE [FILE…]`.
 
-Each file is what `words.py train --out` wrote, of one warm start. Every method has one run at each rate, with a seed of its own
+Each file is what `words.py tune --out` wrote, of one warm start. Every method has one run at each rate, with a seed of its own
 (from 1000 on) and right hints. The rate with the highest training reward over the second half of the steps is the method's;
 without all runs there is no choice. True success is shown in parentheses and chooses nothing. Below are the reported runs
 (seeds under 1000) at these rates, and the difference from GRPO at GRPO's own rate with the same warm start and seed.
@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from words_pooled import interval
-from words_runs import late_reward
+from words_runs import Run as Planned
+from words_runs import late_reward, make_run
 
 from gear_rl.compare.plan import FIRST_TUNING_SEED
 
 HINT, RATES = "calls", (1.5e-5, 3e-5, 6e-5)
 """Of every method's tuning runs."""
+ARMS = ("grpo", "gear_alpha4", "rlsd", "opsd", "checked_hints", "token_alpha4", "random_segments_alpha4")
 Run = dict[str, Any]
 Tuning = dict[str, dict[float, list[Run]]]
 
@@ -44,6 +47,19 @@ def choose(found: Tuning) -> dict[str, float]:
         if budget == {(rate, run["seed"]) for rate, runs in by_rate.items() for run in runs}
     }
     return {arm: max(by_rate, key=lambda rate: mean(map(late_reward, by_rate[rate]))) for arm, by_rate in whole.items()}
+
+
+def plan(args: argparse.Namespace, train: Run, task: Run) -> tuple[list[Planned], Callable[[list[Run]], list[Planned]]]:
+    """The tuning runs, method by method; and from finished runs to the reported ones, seed by seed, of methods with a rate."""
+
+    def one(arm: str, rate: float, seed: int) -> Planned:
+        return make_run(args, train, task, arm, HINT, rate, seed)
+
+    def reported(finished: list[Run]) -> list[Planned]:
+        rates = choose(tuned(finished))
+        return [one(arm, rates[arm], seed) for seed in args.seeds for arm in args.arms if arm in rates]
+
+    return [one(arm, rate, FIRST_TUNING_SEED) for arm in args.arms for rate in RATES], reported
 
 
 def tuning_table(found: Tuning) -> str:
@@ -83,15 +99,20 @@ def reported_table(runs: list[Run], rates: dict[str, float]) -> str:
     return "\n".join(lines)
 
 
+def show(runs: list[Run]) -> None:
+    """Both tables, or that there is nothing to choose by."""
+    settings = tuned(runs)
+    if not settings:
+        print(f"No run has a tuning seed ({FIRST_TUNING_SEED} or more) and the hint `{HINT}`.")
+        return
+    print(tuning_table(settings))
+    if chosen := choose(settings):
+        print("\n" + reported_table(runs, chosen))
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path)
     for file in parser.parse_args().files:
-        every = json.loads(file.read_text())["runs"]
-        settings = tuned(every)
-        if not settings:
-            print(f"{file}: no run has a tuning seed ({FIRST_TUNING_SEED} or more) and the hint `{HINT}`.")
-            continue
-        print(tuning_table(settings))
-        if chosen := choose(settings):
-            print("\n" + reported_table(every, chosen))
+        print(file)
+        show(json.loads(file.read_text())["runs"])

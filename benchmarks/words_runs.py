@@ -9,12 +9,14 @@ import itertools
 import json
 import multiprocessing
 import os
+import queue
 import shutil
 import statistics
 import tempfile
+import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -90,19 +92,25 @@ class Run:
 
 def plan(args: argparse.Namespace, train: dict[str, Any], task: dict[str, Any]) -> list[Run]:
     """Seed by seed, so that all arms have as many when time is over."""
-    runs = []
     every = [(arm, hint) for hint in args.hints for arm in args.arms if arm not in WITHOUT_HINT or hint == args.hints[0]]
-    for seed, rate, (arm, hint) in itertools.product(args.seeds, args.learning_rates, args.cells or every):
-        method, options = ARMS[arm]
-        config = {
-            "task": {"name": "workshop_words", **HINTS[hint], **task},
-            "model": args.model,
-            "credit": {"name": method, **options},
-            "seed": seed,
-            "train": {**TRAIN, "device": args.device, **train, "learning_rate": rate},
-        }
-        runs.append(Run(arm, hint, rate, seed, config))
-    return runs
+    return [
+        make_run(args, train, task, arm, hint, rate, seed)
+        for seed, rate, (arm, hint) in itertools.product(args.seeds, args.learning_rates, args.cells or every)
+    ]
+
+
+def make_run(
+    args: argparse.Namespace, train: dict[str, Any], task: dict[str, Any], arm: str, hint: str, rate: float, seed: int
+) -> Run:
+    method, options = ARMS[arm]
+    config = {
+        "task": {"name": "workshop_words", **HINTS[hint], **task},
+        "model": args.model,
+        "credit": {"name": method, **options},
+        "seed": seed,
+        "train": {**TRAIN, "device": args.device, **train, "learning_rate": rate},
+    }
+    return Run(arm, hint, rate, seed, config)
 
 
 def cell(text: str) -> tuple[str, str]:
@@ -113,55 +121,79 @@ def cell(text: str) -> tuple[str, str]:
     return arm, hint
 
 
-def run(runs: Sequence[Run], folder: Path, minutes: float, processes: int) -> None:
-    """Those that are not finished yet, until `minutes` are over; with 0, none."""
+def run(
+    runs: Sequence[Run],
+    folder: Path,
+    minutes: float,
+    processes: int,
+    then: Callable[[list[dict[str, Any]]], list[Run]] = lambda finished: [],
+) -> None:
+    """Those that are not finished yet, until `minutes` are over; with 0, none. `then`: from the finished runs to the runs that
+    depend on them, in the order in which they are to start."""
     deadline = time.time() + 60 * minutes
     folder.mkdir(parents=True, exist_ok=True)
-    left = [one for one in runs if not (folder / f"{one.name}.json").is_file()]
-    print(f"{len(runs) - len(left)} of {len(runs)} runs are finished", flush=True)
+    waiting_for = [*runs, *then(results(folder))]
+    left = [one for one in waiting_for if not (folder / f"{one.name}.json").is_file()]
+    print(f"{len(waiting_for) - len(left)} of {len(waiting_for)} runs are finished", flush=True)
     if not left or minutes <= 0:
         return
     os.environ["OMP_NUM_THREADS"] = "1"  # inherited by the processes
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     context = multiprocessing.get_context("spawn")
-    waiting: Any = context.Queue()
-    for one in left:
-        waiting.put(one)
-    workers = [
-        context.Process(target=_work, args=(waiting, folder, deadline)) for _ in range(min(processes, len(left)))
-    ]
+    waiting, ended, over = context.Queue(maxsize=1), context.Queue(), context.Event()
+    workers = [context.Process(target=_work, args=(waiting, ended, over, folder, deadline)) for _ in range(processes)]
     for worker in workers:
         worker.start()
+    started: set[str] = set()
+    busy = 0
+    while time.time() < deadline + 5 and any(worker.is_alive() for worker in workers):
+        if not ended.empty():
+            ended.get()
+            busy -= 1
+            left = [*runs, *then(results(folder))]
+            continue
+        left = [one for one in left if one.name not in started and not (folder / f"{one.name}.json").is_file()]
+        if not left and not busy:
+            break
+        try:
+            if left:
+                waiting.put(left[0], timeout=1)
+                started.add(left[0].name)
+                busy += 1
+            else:
+                time.sleep(1)
+        except queue.Full:
+            pass
+    over.set()
     for worker in workers:
-        worker.join(max(1.0, deadline + 5 - time.time()))
+        worker.join(max(5.0, deadline + 5 - time.time()))
         if worker.is_alive():  # in the middle of a step
             worker.terminate()
             worker.join()
-    waiting.cancel_join_thread()  # runs that nobody took must not keep this process from ending
+    waiting.cancel_join_thread()  # a run that nobody took must not keep this process from ending
 
 
-def _work(waiting: Any, folder: Path, deadline: float) -> None:
-    import queue
-    import threading
-
+def _work(waiting: Any, ended: Any, over: Any, folder: Path, deadline: float) -> None:
     threading.Thread(target=end_with_parent, daemon=True).start()
     longest = 0.0
-    while time.time() + longest < deadline:
+    while time.time() + longest < deadline and not over.is_set():
         try:
             one = waiting.get(timeout=1)
         except queue.Empty:
-            return
+            continue
         began = time.time()
         try:
             result = train(one, deadline)
         except Exception:
             print(f"{one.name} failed:\n{traceback.format_exc()}", flush=True)
+            ended.put(one.name)
             continue
         longest = max(longest, time.time() - began)
         if result is None:
             print(f"{one.name}: time is over", flush=True)
             return
         write_json(folder / f"{one.name}.json", result)
+        ended.put(one.name)
         after = result["after"]
         print(
             f"{one.name}: success {after['sampled']['success']:.3f} sampled, {after['greedy']['success']:.3f} greedy, "
@@ -228,9 +260,13 @@ def late_reward(run: dict[str, Any]) -> float:
     return statistics.mean(rewards[len(rewards) // 2 :])
 
 
+def results(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+
+
 def collect(folder: Path) -> dict[str, Any]:
     """All finished runs, compact: what all share is said once."""
-    runs = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    runs = results(folder)
     shared = {json.dumps(run.pop("config")["train"] | {"learning_rate": None}) for run in runs}
     return {"train": [json.loads(train) for train in sorted(shared)], "runs": runs}
 

@@ -39,7 +39,7 @@ def warm(tmp_path_factory) -> str:
 def benchmarks(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     yield lambda name: importlib.import_module(name)
-    for name in ("words_curves", "words_picture", "words_runs", "words"):
+    for name in ("words_curves", "words_picture", "words_rates", "words_runs", "words"):
         sys.modules.pop(name, None)
 
 
@@ -144,3 +144,32 @@ def test_a_metric_that_is_not_in_every_step_costs_no_run(benchmarks, warm):
     curves = runs.train(runs.plan(asked, small, {"jobs": 1})[0], deadline=2e18)["curves"]
     assert len(curves["reward"]) == len(curves["divergence"]) == 2
     assert curves["divergence"][0] is not None and curves["divergence"][1] is None
+
+
+def test_tuning_goes_on_with_the_chosen_rate_and_resumes(benchmarks, warm, tmp_path, monkeypatch, capfd):
+    """Real processes: three rates, then the reported run with the best of them; a second call has nothing left to do."""
+    settings = ["task.jobs=1", "train.steps=2", "train.prompts=2", "train.generations=2", "train.rollouts_per_pass=4",
+                "train.precision=float32", "train.eval_rows=2"]  # fmt: skip
+    asked = [part for setting in settings for part in ("--set", setting)]
+    call = ["words.py", "tune", "--model", warm, "--device", "cpu", "--arms", "grpo", "--seeds", "0", "--processes", "1",
+            "--folder", str(tmp_path / "runs"), "--out", str(tmp_path / "rates.json"), *asked]  # fmt: skip
+    monkeypatch.setattr(sys, "argv", call)
+    assert benchmarks("words").main() == 0
+    runs, rates = json.loads((tmp_path / "rates.json").read_text())["runs"], benchmarks("words_rates")
+    best = rates.choose(rates.tuned(runs))["grpo"]
+    assert {(run["seed"], run["learning_rate"]) for run in runs} == {*((1000, rate) for rate in rates.RATES), (0, best)}
+    assert f"| grpo | {best:g} | 1 |" in capfd.readouterr().out
+    assert benchmarks("words").main() == 0
+    assert "4 of 4 runs are finished" in capfd.readouterr().out
+
+
+def test_a_run_that_fails_does_not_hold_up_the_rest(benchmarks, warm, tmp_path, capfd):
+    runs = benchmarks("words_runs")
+    asked = type("Asked", (), dict(seeds=[0, 1], learning_rates=[1e-4], model=warm, device="cpu", hints=["calls"],
+                                   arms=["grpo"], cells=None))  # fmt: skip
+    small = dict(steps=1, prompts=2, generations=2, rollouts_per_pass=4, precision="float32", eval_rows=2)
+    failing, good = runs.plan(asked, small, {"jobs": 1})
+    failing.config["model"] = str(tmp_path / "no_model")
+    runs.run([failing, good], tmp_path / "runs", minutes=5, processes=1)
+    assert [path.stem for path in (tmp_path / "runs").iterdir()] == [good.name]
+    assert f"{failing.name} failed" in capfd.readouterr().out
