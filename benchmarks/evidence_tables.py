@@ -134,7 +134,8 @@ def sensitivity(b: Budget) -> Columns:
     """GEAR's own options one by one, at one learning rate."""
     few = replace(b, seeds=min(b.seeds, 5), worlds=b.worlds[:2], learning_rates=(6e-4,))
     values: dict[str, tuple[Any, ...]] = {
-        "alpha": (0.5, 1.0, 2.0, 4.0, 8.0), "tau_kl": (0.1, 0.25, 0.5, 0.75, 1.1), "tau_h": (0.1, 0.25, 0.5, 0.75, 1.1),
+        "alpha": (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0),
+        "tau_kl": (0.1, 0.25, 0.5, 0.75, 1.1), "tau_h": (0.1, 0.25, 0.5, 0.75, 1.1),
         "floor_kl": (0.01, 0.1, 1.0), "floor_h": (0.03, 0.3, 3.0), "quantile": (0.8, 0.9, 0.95, 1.0),
     }  # fmt: skip
     columns = {

@@ -15,23 +15,29 @@ from pathlib import Path
 from statistics import mean, stdev
 
 from scipy import stats
+from words_runs import WITHOUT_HINT
 
 from gear_rl.compare.plan import FIRST_TUNING_SEED
 
 RATE = 3e-5
 Key = tuple[int, str, str, int]
-COMPARED = [(arm, "calls", "grpo", "calls") for arm in ("gear", "token", "random_segments", "rlsd", "checked_hints", "opsd")]
-COMPARED += [(arm, "calls", "grpo", "calls") for arm in ("oracle", "gear_outcome", "gear_teacher")]
-COMPARED += [(f"{cut}_segments", "calls", "grpo", "calls") for cut in ("fixed", "turn")]
-COMPARED += [(arm, "calls", "gear", "calls") for arm in ("token", "random_segments", "fixed_segments", "turn_segments", "rlsd")]
-COMPARED += [("oracle", "calls", "gear", "calls"), ("checked_hints", "calls", "opsd", "calls")]
-COMPARED += [(arm, "bias30", "grpo", "calls") for arm in ("gear", "rlsd", "checked_hints", "opsd")]
-COMPARED += [(arm, "bias30", "opsd", "bias30") for arm in ("gear", "rlsd")] + [("checked_hints", "bias30", "rlsd", "bias30")]
-COMPARED += [(arm, "bias30", "gear", "bias30") for arm in ("token", "random_segments")]
-COMPARED += [(arm, "answer", "gear", "answer") for arm in ("token", "random_segments")]
-COMPARED += [
-    (arm, "answer", "grpo", "calls") for arm in ("gear", "token", "random_segments", "rlsd", "checked_hints", "opsd")
-]
+HINTS = {"calls": "right", "bias30": "faulty key", "answer": "answer only"}
+"""As `words_runs` names them → as a page does."""
+PEERS = ("gear", "token", "random_segments", "rlsd", "checked_hints", "opsd")
+CUTS = ("token", "random_segments", "fixed_segments", "turn_segments")
+COMPARED: dict[str, list[tuple[str, str]]] = {
+    "calls": [
+        *((arm, "grpo") for arm in (*PEERS, "oracle", "gear_outcome", "gear_teacher", "fixed_segments", "turn_segments")),
+        *((arm, "gear") for arm in (*CUTS, "rlsd", "oracle")),
+        ("checked_hints", "opsd"),
+    ],
+    "bias30": [
+        *((arm, "grpo") for arm in ("gear", "rlsd", "checked_hints", "opsd")),
+        ("gear", "opsd"), ("rlsd", "opsd"), ("checked_hints", "rlsd"), ("token", "gear"), ("random_segments", "gear"),
+    ],
+    "answer": [*((arm, "grpo") for arm in PEERS), ("token", "gear"), ("random_segments", "gear")],
+}  # fmt: skip
+"""Hint → the rows of the table: a method, and what it is compared with."""
 
 
 def read(files: list[Path]) -> dict[Key, float]:
@@ -45,8 +51,9 @@ def read(files: list[Path]) -> dict[Key, float]:
     return found
 
 
-def differences(runs: dict[Key, float], arm: str, hint: str, other: str, its_hint: str) -> dict[int, list[float]]:
-    """Warm start → of its pairs with the same seed."""
+def differences(runs: dict[Key, float], hint: str, arm: str, other: str) -> dict[int, list[float]]:
+    """Warm start → of its pairs with the same seed. GRPO reads no hint: its runs stand under right hints."""
+    its_hint = "calls" if other in WITHOUT_HINT else hint
     found: dict[int, list[float]] = {}
     for key in sorted(runs):
         beside = key[0], other, its_hint, key[3]
@@ -55,24 +62,30 @@ def differences(runs: dict[Key, float], arm: str, hint: str, other: str, its_hin
     return found
 
 
+def signed(value: float) -> str:
+    return f"{round(value, 1) + 0.0:+.1f}".replace("-", "−").replace("+0.0", "0.0")
+
+
 def interval(values: list[float]) -> str:
     """Mean and Student's 95 %; the mean alone for two values, of which an interval says nothing."""
+    middle = mean(values)
     if len(values) < 3:
-        return f"{mean(values):+.1f}"
+        return signed(middle)
     reach = float(stats.t.ppf(0.975, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
-    return f"{mean(values):+.1f} ({mean(values) - reach:+.1f} to {mean(values) + reach:+.1f})"
+    return f"{signed(middle)} ({signed(middle - reach)} to {signed(middle + reach)})"
 
 
 def table(runs: dict[Key, float]) -> str:
-    lines = ["| | pairs | warm starts | mean difference (95 %) | least to most of pairs |", "|---|---|---|---|---|"]
-    for arm, hint, other, its_hint in COMPARED:
-        by_start = differences(runs, arm, hint, other, its_hint)
-        pairs = [apart for each in by_start.values() for apart in each]
-        if len(pairs) > 1:
-            name = f"{arm}, {hint}, over {other}" + (f", {its_hint}" if its_hint != "calls" else "")
-            middle = interval(pairs if len(by_start) == 1 else [mean(each) for each in by_start.values()])
-            span = f"{min(pairs):+.1f} to {max(pairs):+.1f}"
-            lines.append(f"| {name} | {len(pairs)} | {len(by_start)} | {middle} | {span} |")
+    lines = ["| hint | | pairs, warm starts | mean (95 %) | least to most of pairs |", "|---" * 5 + "|"]
+    for hint, rows in COMPARED.items():
+        for arm, other in rows:
+            by_start = differences(runs, hint, arm, other)
+            pairs = [apart for each in by_start.values() for apart in each]
+            if len(pairs) > 1:
+                middle = interval(pairs if len(by_start) == 1 else [mean(each) for each in by_start.values()])
+                counts, span = f"{len(pairs)}, {len(by_start)}", f"{signed(min(pairs))} to {signed(max(pairs))}"
+                shown = "none" if arm in WITHOUT_HINT else HINTS[hint]
+                lines.append(f"| {shown} | {arm} over {other} | {counts} | {middle} | {span} |")
     return "\n".join(lines)
 
 

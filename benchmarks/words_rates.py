@@ -2,8 +2,8 @@
 
 Each file is what `words.py tune --out` wrote, of one warm start. Every method has one run at each rate, with a seed of its own
 (from 1000 on) and right hints. The rate with the highest training reward over the second half of the steps is the method's;
-without all runs there is no choice. True success is shown in parentheses and chooses nothing. Below are the reported runs
-(seeds under 1000) at these rates, and the difference from GRPO at GRPO's own rate with the same warm start and seed.
+without all runs there is no choice. True success is shown in parentheses and chooses nothing. Beside it are the reported runs
+(seeds under 1000) at these rates, and their distance from GRPO at GRPO's own rate with the same warm start and seed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from words_pooled import interval
+from words_pooled import signed
 from words_runs import Run as Planned
 from words_runs import late_reward, make_run
 
@@ -62,16 +62,28 @@ def plan(args: argparse.Namespace, train: Run, task: Run) -> tuple[list[Planned]
     return [one(arm, rate, FIRST_TUNING_SEED) for arm in args.arms for rate in RATES], reported
 
 
-def tuning_table(found: Tuning) -> str:
-    """Training reward and, in parentheses, true success in %. No choice where runs are missing."""
-    rates, chosen = RATES, choose(found)
-    lines = ["| method | " + " | ".join(f"{rate:g}" for rate in rates) + " | chosen |", "|---" * (len(rates) + 2) + "|"]
-    for arm, by_rate in found.items():
-        cells = []
-        for rate in rates:
-            runs = by_rate.get(rate)
-            cells.append(f"{mean(map(late_reward, runs)):.3f} ({100 * mean(map(success, runs)):.1f})" if runs else "")
-        lines.append(f"| {arm} | " + " | ".join(cells) + f" | {f'{chosen[arm]:g}' if arm in chosen else ''} |")
+def table(runs: list[Run]) -> str:
+    """For each rate training reward and, in parentheses, true success in %. No choice where runs are missing. Then the reported
+    runs with the chosen rate, and their distance from GRPO's with the same seed."""
+    found = tuned(runs)
+    chosen, reported = choose(found), dict[str, dict[int, Run]]()
+    for run in runs:
+        if run["seed"] < FIRST_TUNING_SEED and run["hint"] == HINT and run["learning_rate"] == chosen.get(run["arm"]):
+            reported.setdefault(run["arm"], {})[run["seed"]] = run
+    heads = ["method", *(f"{rate:g}" for rate in RATES), "chosen", "sampled, by seed", "over grpo, each pair", "greedy, mean"]
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    for arm in sorted(found, key=lambda arm: ARMS.index(arm) if arm in ARMS else len(ARMS)):
+        cells = [arm]
+        for rate in RATES:
+            tries = found[arm].get(rate)
+            cells.append(f"{mean(map(late_reward, tries)):.3f} ({100 * mean(map(success, tries)):.1f})" if tries else "")
+        mine, grpo = dict(sorted(reported.get(arm, {}).items())), reported.get("grpo", {}) if arm != "grpo" else {}
+        cells.append(f"{chosen[arm]:g}" if arm in chosen else "")
+        cells.append(", ".join(f"{100 * success(run):.1f}" for run in mine.values()))
+        over = [100 * (success(run) - success(grpo[seed])) for seed, run in mine.items() if seed in grpo]
+        cells.append(", ".join(map(signed, over)))
+        cells.append(f"{100 * mean(success(run, 'greedy') for run in mine.values()):.1f}" if mine else "")
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
@@ -79,35 +91,9 @@ def success(run: Run, how: str = "sampled") -> float:
     return float(run["after"][how]["success"])
 
 
-def reported_table(runs: list[Run], rates: dict[str, float]) -> str:
-    """Reported runs of each method at its own rate."""
-    at: dict[str, dict[int, Run]] = {}
-    for run in runs:
-        if run["seed"] < FIRST_TUNING_SEED and run["hint"] == HINT and run["learning_rate"] == rates.get(run["arm"]):
-            at.setdefault(run["arm"], {})[run["seed"]] = run
-    lines = ["| method | rate | seeds | sampled | greedy | over grpo (95 %) |", "|---|---|---|---|---|---|"]
-    for arm, by_seed in at.items():
-        over = [
-            100 * (success(run) - success(at["grpo"][seed]))
-            for seed, run in by_seed.items()
-            if seed in at.get("grpo", {})
-        ]
-        means = (100 * mean(success(run, how) for run in by_seed.values()) for how in ("sampled", "greedy"))
-        shown = interval(over) if over and arm != "grpo" else ""
-        cells = [arm, f"{rates[arm]:g}", str(len(by_seed)), *(f"{value:.1f}" for value in means), shown]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
 def show(runs: list[Run]) -> None:
-    """Both tables, or that there is nothing to choose by."""
-    settings = tuned(runs)
-    if not settings:
-        print(f"No run has a tuning seed ({FIRST_TUNING_SEED} or more) and the hint `{HINT}`.")
-        return
-    print(tuning_table(settings))
-    if chosen := choose(settings):
-        print("\n" + reported_table(runs, chosen))
+    missing = f"No run has a tuning seed ({FIRST_TUNING_SEED} or more) and the hint `{HINT}`."
+    print(table(runs) if tuned(runs) else missing)
 
 
 if __name__ == "__main__":

@@ -189,11 +189,18 @@ def test_pooled_pairs_are_of_one_warm_start_and_seed(evidence, tmp_path):
     for name, runs in (("a", first), ("b", second)):
         (tmp_path / name).write_text(json.dumps({"runs": runs}))
     runs = words_pooled.read([tmp_path / "a", tmp_path / "b"])
-    assert words_pooled.differences(runs, "gear", "calls", "grpo", "calls") == {
-        0: pytest.approx([30]),
-        1: pytest.approx([10]),
-    }
-    assert "gear, calls, over grpo | 2 | 2 | +20.0 | +10.0 to +30.0 |" in words_pooled.table(runs)
+    assert words_pooled.differences(runs, "calls", "gear", "grpo") == {0: pytest.approx([30]), 1: pytest.approx([10])}
+    assert "| right | gear over grpo | 2, 2 | +20.0 | +10.0 to +30.0 |" in words_pooled.table(runs)
+
+
+def test_the_page_shows_the_language_model_as_the_published_runs_have_it(evidence):
+    import words_pooled
+    import words_rates
+
+    page, results = (BENCHMARKS.parent / "docs" / "evidence.md").read_text(), BENCHMARKS / "results"
+    names = ("", "_second", "_third", "_fourth", "_fifth", "_sixth", "_seventh", "_eighth", "_ninth", "_tenth")
+    assert words_pooled.table(words_pooled.read([results / f"words_smollm2{name}_h200.json" for name in names])) in page
+    assert words_rates.table(json.loads((results / "words_smollm2_tenth_h200.json").read_text())["runs"]) in page
 
 
 def test_rates_of_the_words_task_are_chosen_by_reward_on_the_tuning_seed(evidence, monkeypatch):
@@ -208,16 +215,13 @@ def test_rates_of_the_words_task_are_chosen_by_reward_on_the_tuning_seed(evidenc
 
     runs = [run("grpo", 1e-5, 1000, 0.6, 0.2), run("grpo", 3e-5, 1000, 0.5, 0.9), run("gear", 1e-5, 1000, 0.6, 0.4)]
     assert words_rates.choose(words_rates.tuned(runs)) == {"grpo": 1e-5}  # gear lacks a run
-    assert "| gear | 0.600 (40.0) |  |  |" in words_rates.tuning_table(words_rates.tuned(runs))
+    assert "| gear | 0.600 (40.0) |  |  |  |  |  |" in words_rates.table(runs)
     runs += [run("gear", 3e-5, 1000, 0.8, 0.3), run("grpo", 3e-5, 0, 0.9, 0.9), run("grpo", 1e-5, 0, 0.9, 0.1)]
-    runs += [run("gear", 3e-5, 0, 0.9, 0.5), run("gear", 3e-5, 1, 0.9, 0.7)]
-    found = words_rates.tuned(runs)
-    rates = words_rates.choose(found)
-    assert rates == {"grpo": 1e-5, "gear": 3e-5}
-    assert "| grpo | 0.600 (20.0) | 0.500 (90.0) | 1e-05 |" in words_rates.tuning_table(found)
-    reported = words_rates.reported_table(runs, rates)
-    assert "| grpo | 1e-05 | 1 | 10.0 | 10.0 |  |" in reported
-    assert "| gear | 3e-05 | 2 | 60.0 | 60.0 | +40.0 |" in reported  # seed 1 has no partner
+    runs += [run("gear", 3e-5, 1, 0.9, 0.7), run("gear", 3e-5, 0, 0.9, 0.5)]
+    assert words_rates.choose(words_rates.tuned(runs)) == {"grpo": 1e-5, "gear": 3e-5}
+    shown = words_rates.table(runs)
+    assert "| grpo | 0.600 (20.0) | 0.500 (90.0) | 1e-05 | 10.0 |  | 10.0 |" in shown
+    assert "| gear | 0.600 (40.0) | 0.800 (30.0) | 3e-05 | 50.0, 70.0 | +40.0 | 60.0 |" in shown  # seed 1 has no partner
 
 
 def test_the_headline_is_repeated_with_the_best_settings_over_worlds(evidence, tmp_path, monkeypatch):

@@ -158,7 +158,7 @@ def test_tuning_goes_on_with_the_chosen_rate_and_resumes(benchmarks, warm, tmp_p
     runs, rates = json.loads((tmp_path / "rates.json").read_text())["runs"], benchmarks("words_rates")
     best = rates.choose(rates.tuned(runs))["grpo"]
     assert {(run["seed"], run["learning_rate"]) for run in runs} == {*((1000, rate) for rate in rates.RATES), (0, best)}
-    assert f"| grpo | {best:g} | 1 |" in capfd.readouterr().out
+    assert f"| {best:g} | " in capfd.readouterr().out.splitlines()[-1]
     assert benchmarks("words").main() == 0
     assert "4 of 4 runs are finished" in capfd.readouterr().out
 
