@@ -78,17 +78,32 @@ def directions(b: Budget) -> Columns:
     return {name: b.plan(["grpo", "gear", "oracle"], credit={"gear": {"direction": name}}) for name in names}
 
 
-def hint_forms(b: Budget, readers: tuple[str, ...] = READERS, beside: tuple[str, ...] = ()) -> Columns:
-    """What the hint says, and how often it is wrong; a sibling that won is a hint of the group's own. 400 steps, the
-    default of `gear train`. Strengths are tuned for each column by itself, in runs of 200 steps at 6e-4 (GRPO: four rates)."""
-    few = replace(
+def _long_runs(b: Budget) -> Budget:
+    """400 steps, the default of `gear train`. Strengths are tuned for each column by itself, in runs of 200 steps at 6e-4
+    (GRPO: four rates)."""
+    return replace(
         b, seeds=min(b.seeds, 4), worlds=b.worlds[:2], tuning_runs=4, tuning_steps=200,
         learning_rates=(5e-4, 7.2e-4),  # with four strengths one rate is tried, their geometric mean: 6e-4
         train=(*b.train, ("steps", 400)),
     )  # fmt: skip
+
+
+def hint_forms(b: Budget, readers: tuple[str, ...] = READERS, beside: tuple[str, ...] = ()) -> Columns:
+    """What the hint says, and how often it is wrong; a sibling that won is a hint of the group's own."""
+    few = _long_runs(b)
     columns = {name: few.plan([*beside, *readers], task=dict(options)) for name, options in HINTS.items()}
     sibling = few.plan([*beside, *(f"{name}+sibling_hint" for name in readers)])
     return columns | {"sibling": sibling, "no_hint": few.plan(["grpo", "oracle"])}
+
+
+def hint_forms_directions(b: Budget) -> Columns:
+    """The other two readings of GEAR's equation (7) where hints are not perfect; `hint_forms` has the default."""
+    few = _long_runs(b)
+    return {
+        f"{hint}_{direction}": few.plan(["grpo", "gear"], task=dict(HINTS[hint]), credit={"gear": {"direction": direction}})
+        for hint in ("answer_only", "noise_30", "faulty_key_30", "another_problem")
+        for direction in ("outcome", "teacher")
+    }
 
 
 def hint_forms_peers(b: Budget) -> Columns:
@@ -150,7 +165,8 @@ def sensitivity(b: Budget) -> Columns:
 TABLES: dict[str, Callable[[Budget], Columns]] = {
     table.__name__: table
     for table in (
-        headline, segments, directions, hint_forms, hint_forms_peers, controls, hidden_facts, every_method, sensitivity,
+        headline, segments, directions, hint_forms, hint_forms_peers, hint_forms_directions, controls, hidden_facts,
+        every_method, sensitivity,
     )
 }
 

@@ -84,7 +84,7 @@ def table(runs: dict[Key, float]) -> str:
             if len(pairs) > 1:
                 middle = interval(pairs if len(by_start) == 1 else [mean(each) for each in by_start.values()])
                 counts, span = f"{len(pairs)}, {len(by_start)}", f"{signed(min(pairs))} to {signed(max(pairs))}"
-                shown = "none" if arm in WITHOUT_HINT else HINTS[hint]
+                shown = "none" if {arm, other} <= set(WITHOUT_HINT) else HINTS[hint]
                 lines.append(f"| {shown} | {arm} over {other} | {counts} | {middle} | {span} |")
     return "\n".join(lines)
 

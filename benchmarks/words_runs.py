@@ -48,7 +48,8 @@ ARMS: dict[str, tuple[str, dict[str, Any]]] = {
     },
 }  # fmt: skip
 """Name → method and its options. OPSD as in its repository's first state: the later one's clip leaves nothing to learn here.
-α 4 and the strengths of RLSD and OPSD are what equal tuning chose on the embedded task (docs/evidence.md)."""
+α 4 of GEAR, `token`, fixed and turn segments and the strengths of RLSD and OPSD are what equal tuning chose on one world of the
+embedded task; it chose others for random segments, the other directions and `checked_hints` (docs/evidence.md)."""
 WITHOUT_HINT = ("grpo", "oracle")
 """Arms that read no hint: run with the first form of hint only."""
 HINTS: dict[str, dict[str, Any]] = {
@@ -126,22 +127,27 @@ def run(
     folder: Path,
     minutes: float,
     processes: int,
-    then: Callable[[list[dict[str, Any]]], list[Run]] = lambda finished: [],
+    then: Callable[[list[dict[str, Any]]], list[Run]] | None = None,
 ) -> None:
     """Those that are not finished yet, until `minutes` are over; with 0, none. `then`: from the finished runs to the runs that
     depend on them, in the order in which they are to start."""
     deadline = time.time() + 60 * minutes
     folder.mkdir(parents=True, exist_ok=True)
-    waiting_for = [*runs, *then(results(folder))]
-    left = [one for one in waiting_for if not (folder / f"{one.name}.json").is_file()]
-    print(f"{len(waiting_for) - len(left)} of {len(waiting_for)} runs are finished", flush=True)
+
+    def known() -> list[Run]:
+        return [*runs, *(then(results(folder)) if then else [])]
+
+    planned = known()
+    left = [one for one in planned if not (folder / f"{one.name}.json").is_file()]
+    print(f"{len(planned) - len(left)} of {len(planned)} runs are finished", flush=True)
     if not left or minutes <= 0:
         return
     os.environ["OMP_NUM_THREADS"] = "1"  # inherited by the processes
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     context = multiprocessing.get_context("spawn")
     waiting, ended, over = context.Queue(maxsize=1), context.Queue(), context.Event()
-    workers = [context.Process(target=_work, args=(waiting, ended, over, folder, deadline)) for _ in range(processes)]
+    count = processes if then else min(processes, len(left))
+    workers = [context.Process(target=_work, args=(waiting, ended, over, folder, deadline)) for _ in range(count)]
     for worker in workers:
         worker.start()
     started: set[str] = set()
@@ -150,10 +156,11 @@ def run(
         if not ended.empty():
             ended.get()
             busy -= 1
-            left = [*runs, *then(results(folder))]
+            left = known()
             continue
         left = [one for one in left if one.name not in started and not (folder / f"{one.name}.json").is_file()]
-        if not left and not busy:
+        killed = sum(worker.exitcode not in (None, 0) for worker in workers)  # in the middle of a run, for lack of memory
+        if not left and busy <= killed:
             break
         try:
             if left:
@@ -191,6 +198,7 @@ def _work(waiting: Any, ended: Any, over: Any, folder: Path, deadline: float) ->
         longest = max(longest, time.time() - began)
         if result is None:
             print(f"{one.name}: time is over", flush=True)
+            ended.put(one.name)
             return
         write_json(folder / f"{one.name}.json", result)
         ended.put(one.name)

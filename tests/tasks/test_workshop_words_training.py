@@ -7,6 +7,7 @@ import importlib
 import json
 import random
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,7 @@ def warm(tmp_path_factory) -> str:
 def benchmarks(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     yield lambda name: importlib.import_module(name)
-    for name in ("words_curves", "words_picture", "words_rates", "words_runs", "words"):
+    for name in ("words_curves", "words_picture", "words_pooled", "words_rates", "words_runs", "words"):
         sys.modules.pop(name, None)
 
 
@@ -170,6 +171,32 @@ def test_a_run_that_fails_does_not_hold_up_the_rest(benchmarks, warm, tmp_path, 
     small = dict(steps=1, prompts=2, generations=2, rollouts_per_pass=4, precision="float32", eval_rows=2)
     failing, good = runs.plan(asked, small, {"jobs": 1})
     failing.config["model"] = str(tmp_path / "no_model")
+    began = time.monotonic()
     runs.run([failing, good], tmp_path / "runs", minutes=5, processes=1)
+    assert time.monotonic() - began < 150, "it waited for its deadline"
     assert [path.stem for path in (tmp_path / "runs").iterdir()] == [good.name]
     assert f"{failing.name} failed" in capfd.readouterr().out
+
+
+def test_a_killed_process_does_not_hold_up_the_end(benchmarks, tmp_path, monkeypatch):
+    """As when memory runs out. Its run is lost, the other process does the rest, and nobody waits for the deadline."""
+    (tmp_path / "killed_at_first.py").write_text(
+        "import os, signal\n"
+        "import words_runs\n"
+        "def train(one, deadline):\n"
+        "    if one.arm == 'gear':\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    after = {how: {'success': 1.0} for how in ('sampled', 'greedy')}\n"
+        "    return {'arm': one.arm, 'after': after, 'seconds': 0.0, 'seconds_per_step': 0.0}\n"
+        "def work(*given):\n"
+        "    words_runs.train = train\n"
+        "    words_runs._work(*given)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    runs = benchmarks("words_runs")
+    monkeypatch.setattr(runs, "_work", importlib.import_module("killed_at_first").work)
+    planned = [runs.Run(arm, "calls", 1e-4, seed, {}) for arm, seed in (("gear", 0), ("grpo", 0), ("grpo", 1))]
+    began = time.monotonic()
+    runs.run(planned, tmp_path / "runs", minutes=5, processes=2)
+    assert time.monotonic() - began < 120
+    assert sorted(path.stem for path in (tmp_path / "runs").iterdir()) == ["grpo-calls-0.0001-0", "grpo-calls-0.0001-1"]
