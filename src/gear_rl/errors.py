@@ -18,7 +18,8 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> GearError:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Such as " Did you mean 'gear'?", or nothing where no known name is near."""
-    close = difflib.get_close_matches(name, [each for each in known if isinstance(each, str)], n=3, cutoff=0.5)
+    spelled = {each.lower(): each for each in known if isinstance(each, str)}
+    close = [spelled[each] for each in difflib.get_close_matches(name.lower(), spelled, n=3, cutoff=0.5)]
     return f" Did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
 
 

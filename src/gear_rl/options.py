@@ -123,6 +123,10 @@ def descriptions(cls: type) -> Mapping[str, str]:
     return types.MappingProxyType(found)
 
 
+LARGEST_SEED = 2**32 - 1
+"""numpy takes no larger one."""
+
+
 def argument(kind: type, **limits: Any) -> Callable[[str], Any]:
     """`type=` of a command-line argument with a range: `add_argument("--rows", type=argument(int, at_least=1))`."""
 
@@ -197,7 +201,8 @@ def _describe(limits: Mapping[str, Any], kinds: tuple[Any, ...]) -> str:
     else:
         text = " or ".join(_KINDS[kind][0] for kind in kinds if kind is not None) or "any value"
     words = {"above": "above", "at_least": "at least", "at_most": "at most", "below": "below"}
-    bounds = [f"{word} {limits[key]:g}" for key, word in words.items() if limits.get(key) is not None]
+    given = {word: limits[key] for key, word in words.items() if limits.get(key) is not None}
+    bounds = [f"{word} {value}" if isinstance(value, int) else f"{word} {value:g}" for word, value in given.items()]
     text = ", ".join([text, *filter(None, [" and ".join(bounds)])])
     text += ", or None" if None in kinds else ""
     return f"{text} ({limits['note']})" if limits.get("note") else text

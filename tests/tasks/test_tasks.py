@@ -239,6 +239,18 @@ def test_columns_judges_and_a_test_file_can_be_named(tmp_path):
     )
 
 
+def test_a_column_named_hint_is_the_hint(tmp_path):
+    """Without one it is the answer, which is a poor hint; with one, nobody should have to name it."""
+    rows = [{"prompt": f"{i}?", "answer": str(i), "hint": f"count to {i}", "note": "x"} for i in range(12)]
+    file = jsonl(tmp_path / "a.jsonl", rows)
+    assert {row["hint"].split()[0] for row in make_task(file).rows("train", None)} == {"count"}
+    assert {row["hint"] for row in make_task(file, hint_column="note").rows("train", None)} == {"x"}
+    bare = jsonl(tmp_path / "b.jsonl", [{"prompt": r["prompt"], "answer": r["answer"]} for r in rows])
+    assert all(row["hint"] == row["answer"] for row in make_task(bare).rows("train", None))
+    with pytest.raises(GearError, match="line 1: no 'hint'; it has prompt, answer"):
+        make_task(file, test=bare)
+
+
 def test_messages_may_stand_in_the_prompt(tmp_path):
     said = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "2+2?"}]
     file = jsonl(tmp_path / "a.jsonl", [{"prompt": said, "answer": "4", "category": "sums"}])

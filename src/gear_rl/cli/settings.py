@@ -30,7 +30,8 @@ def parse_assignments(pairs: Iterable[str]) -> dict[str, Any]:
         key, equals, text = pair.partition("=")
         key = key.strip()
         if not equals or not _KEY.fullmatch(key):
-            raise GearError(f"--set {pair!r}: write it as key=value, such as alpha=4 or task.steps=8.")
+            example = f"{key}=4" if _KEY.fullmatch(key) else "train.steps=8"
+            raise GearError(f"--set {pair!r}: write it as key=value, such as {example}.")
         *path, last = key.split(".")
         place = settings
         for part in path:

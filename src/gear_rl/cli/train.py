@@ -11,7 +11,7 @@ from typing import Any
 
 from gear_rl.cli.arguments import add_set, add_task, option_lines, read_settings
 from gear_rl.errors import GearError
-from gear_rl.options import argument
+from gear_rl.options import LARGEST_SEED, argument
 
 EPILOG = """examples:
   gear train                                   GEAR on the embedded model and task
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--credit", help="the credit method; default: gear")
     add_set(parser, "train.NAME, task.NAME, credit.NAME, trl.NAME (any other field of TRL's GRPOConfig)")
     parser.add_argument("--config", help="a .toml or .json file of settings; the command line overrides it")
-    parser.add_argument("--seed", type=argument(int, at_least=0))
+    parser.add_argument("--seed", type=argument(int, at_least=0, at_most=LARGEST_SEED))
     parser.add_argument("--out", type=Path, help="run folder; default: the next free runs/TASK-CREDIT-SEED")
     parser.add_argument("--resume", type=Path, metavar="RUN", help="continue an interrupted run, exactly")
     parser.add_argument("--settings", action="store_true", help="list every setting of such a run, and do not train")

@@ -62,7 +62,10 @@ ALARMS = {
     "length": ("completions run away or vanish", lambda now, start: now > 3 * start or now < start / 3),
     "focus": ("nearly all credit sits on very few tokens", lambda now, start: now < 0.02),
     "tokens": ("nearly all credit sits on one token of a rollout", lambda now, start: now < 2),
-    "trust": ("following the hints does not go with winning: are they right?", lambda now, start: now < LEAST_TRUST),
+    "trust": (
+        "following the hints does not go with winning: are they right, and more than the final answer?",
+        lambda now, start: now < LEAST_TRUST,
+    ),
     "stuck": ("every group's rollouts get the same reward: nothing to learn from", lambda now, start: now >= STUCK),
 }
 AT_ONCE = ("drift",)

@@ -18,6 +18,8 @@ from gear_rl.tasks.sources import Record, read_records
 from gear_rl.tasks.workers.judging import Judge
 
 JUDGES = ("exact", "number", "math")
+HINT = "hint"
+"""The column of hints, where no other is named."""
 HELD_OUT = 10
 """Without a test file, one problem in so many is kept from training."""
 
@@ -35,7 +37,7 @@ class Jsonl(SingleTurn):
     answer_column: str = "answer"
     """The reference answer."""
     hint_column: str | None = None
-    """What the teacher reads; None: the answer."""
+    """What the teacher reads; None: the column `hint` where the file has one, else the answer."""
     judged_by: str = option("exact", choices=JUDGES)
     """exact: the answer's characters, nothing else. number: the last number. math: \\boxed{}, by math-verify."""
     test: str | None = None
@@ -46,6 +48,7 @@ class Jsonl(SingleTurn):
         check_instance(self, self.name, "task")
         self.hint_template = DEFAULT_TEMPLATE
         self.judge_process = Judge("math") if self.judged_by == "math" else None
+        self._hint = self.hint_column
         files = {"train": self.path, **({"test": self.test} if self.test else {})}
         self._rows = {split: self._read(Path(file)) for split, file in files.items()}
         if self.test is None:
@@ -60,14 +63,17 @@ class Jsonl(SingleTurn):
     def _read(self, path: Path) -> list[Row]:
         if not path.is_file():
             raise GearError(f"there is no file {path}.")
-        rows = [self._row(record, f"{path.name}-{i}") for i, record in enumerate(read_records(path))]
+        records = list(read_records(path))
+        if self._hint is None and records and HINT in records[0].values:
+            self._hint = HINT
+        rows = [self._row(record, f"{path.name}-{i}") for i, record in enumerate(records)]
         if not rows:
             raise GearError(f"{path}: no problem in it.")
         return rows
 
     def _row(self, record: Record, id: str) -> Row:
-        for name in ("prompt_column", "answer_column", "hint_column"):
-            column = getattr(self, name)
+        columns = {"prompt_column": self.prompt_column, "answer_column": self.answer_column, "hint_column": self._hint}
+        for name, column in columns.items():
             if column is not None and column not in record.values:
                 there = ", ".join(map(str, record.values)) or "nothing"
                 raise record.fail(f"no {column!r}; it has {there}. Name the column: --set task.{name}=NAME")
@@ -78,7 +84,7 @@ class Jsonl(SingleTurn):
             )
         return {
             "prompt": prompt,
-            "hint": record.text(self.hint_column) if self.hint_column else answer,
+            "hint": record.text(self._hint) if self._hint else answer,
             "answer": answer,
             "id": id,
             "category": record.optional("category") or "all",

@@ -8,7 +8,7 @@ from typing import Any
 from gear_rl.engines import LOSS_TYPES
 from gear_rl.errors import GearError, unknown_name
 from gear_rl.methods import find_method
-from gear_rl.options import check_instance, check_options, listing, option
+from gear_rl.options import LARGEST_SEED, check_instance, check_options, listing, option
 from gear_rl.scoring.teacher import KINDS
 from gear_rl.tasks import task_options
 
@@ -131,7 +131,7 @@ class TrainConfig:
     """A folder or hub name. None: the model that comes with the task."""
     credit: str = "gear"
     credit_options: dict[str, Any] = field(default_factory=dict)
-    seed: int = option(0, at_least=0)
+    seed: int = option(0, at_least=0, at_most=LARGEST_SEED)
     """Of data order and sampling."""
     train: TrainOptions = field(default_factory=TrainOptions)
     trl: dict[str, Any] = field(default_factory=dict)

@@ -66,6 +66,14 @@ def prepare(config: TrainConfig, processes: int = 1) -> tuple[Task, str]:
     return task, model
 
 
+def hints_are_answers(config: TrainConfig, rows: list[Row]) -> bool:
+    """Whether the teacher is shown the reference answer and nothing else, in all of these rows."""
+    if method(config.credit, **config.credit_options).hint not in ("own", "other"):
+        return False
+    pairs = [(as_text(row.get("hint")).strip(), as_text(row.get("answer")).strip()) for row in rows]
+    return all(hint and hint == answer for hint, answer in pairs)
+
+
 def _refuse_engine_settings(config: TrainConfig, task: Task, on_cpu: bool, processes: int) -> None:
     if config.train.engine == "trl":
         from gear_rl.training.trl_arguments import trl_arguments
@@ -137,6 +145,11 @@ def _run(config: TrainConfig, folder: RunFolder, task: Task, model_path: str, sa
         folder.cut_after(step)
         write_json(folder.versions, versions() | {"processes": str(ranks.size)})
         if "before" not in done:
+            if hints_are_answers(config, test_rows):
+                say.line(
+                    "note: every hint is the reference answer alone. With such hints no method was seen to gain over GRPO, "
+                    "and runs of GEAR collapsed. Better hints show the steps (docs/evidence.md)."
+                )
             say.line(f"evaluating on {len(test_rows)} unseen problems …")
             untrained = Sampler(options.precision)(model)
             done["before"] = evaluate_model(untrained, tokenizer, task, test_rows, say=say.line)
