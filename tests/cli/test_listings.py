@@ -55,7 +55,7 @@ def test_every_setting_of_a_run(shown):
     out = shown("train", "--settings", "--task", "gsm8k", "--credit", "rlsd", "--set", "task.hint=answer")
     assert out.startswith("task gsm8k, method rlsd.")
     assert all(f"  train.{name} = " in out for name in TrainOptions.__dataclass_fields__)
-    assert "  credit.clip = 0.2    a number, above 0 and at most 1" in out and "  task.hint = None" in out
+    assert "  credit.clip = 0.2    a number, above 0 and at most 1" in out and "  task.hint = answer (default None)" in out
 
 
 @pytest.mark.parametrize(("name", "given"), [("mine.jsonl", "path"), ("verifiers:any_set", "environment")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 from pathlib import Path
 
@@ -141,6 +142,9 @@ def test_a_warm_start_and_steps_of_gear(task, data, blank, tmp_path, capsys):
     warm, run = tmp_path / "warm", tmp_path / "run"
     taught = settings(*(f"warm.{pair}" for pair in WARM[task]))
     assert main(["warmstart", *words_for(task, data), "--model", blank, "--out", str(warm), *taught]) == 0
+    told = capsys.readouterr().out
+    next_command = shlex.split(told.splitlines()[-1].split(": ", 1)[1])
+    assert sorted(next_command[2:]) == sorted([*words_for(task, data), "--model", str(warm)]), "the same task"
     saved = json.loads((warm / "warm_start.json").read_text())
     assert saved["curve"][-1]["loss"] < 0.2 * saved["curve"][0]["loss"] and saved["counts"]["rejected"] == 0
     trained = settings("train.steps=2", "train.prompts=2", "train.generations=4", "train.rollouts_per_pass=2",
@@ -150,7 +154,7 @@ def test_a_warm_start_and_steps_of_gear(task, data, blank, tmp_path, capsys):
     assert [m["step"] for m in metrics] == [1, 2] and all("malformed" in m for m in metrics)
     assert any(m["reward"] > 0 and m["grad_norm"] > 0 for m in metrics), metrics
     assert all(m["signals/reverse_kl"] > 0 for m in metrics)
-    assert "reference rollouts" in capsys.readouterr().out
+    assert "reference rollouts" in told
 
 
 @needs_math

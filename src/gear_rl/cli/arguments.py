@@ -66,10 +66,14 @@ def show(
 
 
 def option_lines(options: list[dict[str, Any]], width: int) -> list[str]:
-    """`gear_rl.options.listing` for people: name, default and range, and below them the description."""
+    """`gear_rl.options.listing` for people: name, default and range, and below them the description. An entry with a `value`
+    that is not the default shows both."""
     lines = []
     for entry in options:
         default = "(required)" if entry["required"] else f"= {entry['default']}"
+        if "value" in entry and (entry["required"] or entry["value"] != entry["default"]):
+            usual = "required" if entry["required"] else f"default {entry['default']}"
+            default = f"= {entry['value']} ({usual})"
         head = f"{entry['name']} {default}    {entry['range']}"
         lines.append(textwrap.fill(head, width, initial_indent="  ", subsequent_indent=" " * 6))
         if entry["description"]:

@@ -95,7 +95,13 @@ def _list_settings(args: argparse.Namespace) -> int:
     from gear_rl.training.config import TrainConfig, settings
 
     config = TrainConfig.from_dict(_settings(args))
-    listed = settings(config.task, config.credit)
+    values = config.as_dict()
+    given = {f"{table}.{name}": value for table in ("train", "credit", "task") for name, value in values[table].items()}
+    given |= {name: values[name] for name in ("model", "seed")}
+    listed = [
+        entry | ({"value": given[entry["name"]]} if entry["name"] in given else {})
+        for entry in settings(config.task, config.credit)
+    ]
     if args.json:
         print(json.dumps({"task": config.task, "credit": config.credit, "settings": listed}, indent=2))
         return 0

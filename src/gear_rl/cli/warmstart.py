@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -79,5 +80,8 @@ def _teach(args: argparse.Namespace, task: Any, options: Any) -> int:
             raise GearError(f"{args.out} could not be written: {reason}. Free some space, then run it again.") from None
         setting = {"task": args.task, "model": args.model, "seed": args.seed, "warm": asdict(options)}
         write_json(scratch / "warm_start.json", {**setting, "counts": counts, "versions": versions(), "curve": curve})
-    print(f"the model is in {args.out}: gear train --task {args.task} --model {args.out}")
+    again = [word for pair in args.set if pair.startswith("task.") for word in ("--set", pair)]
+    again += ["--data", str(args.data)] if args.data is not None else []
+    command = shlex.join(["gear", "train", "--task", args.task, *again, "--model", str(args.out)])
+    print(f"the model is in {args.out}: {command}")
     return 0
