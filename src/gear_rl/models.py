@@ -26,7 +26,8 @@ def load_model(path: str, device: str, dtype: str = "float32") -> tuple[Any, Any
         tokenizer = AutoTokenizer.from_pretrained(path)
         model = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype))
     except (OSError, ValueError) as error:
-        raise GearError(f"no model could be loaded from {path!r}: {str(error).splitlines()[0]}") from None
+        gone = "" if Path(path).is_dir() else "there is no such folder, and from the hub: "
+        raise GearError(f"no model could be loaded from {path!r}: {gone}{str(error).splitlines()[0]}") from None
     except Exception as error:  # on damaged files transformers, tokenizers and safetensors raise types of their own, and more
         if isinstance(error, ImportError | MemoryError | torch.OutOfMemoryError):
             raise

@@ -164,6 +164,8 @@ def test_a_damaged_checkpoint_is_stepped_over(uninterrupted, tmp_path):
     --set train.mix_steps=-1 -> train.mix_steps=-1: must be a whole number, at least 0
     --seed 4294967296 -> --seed: '4294967296' must be a whole number, at least 0 and at most 4294967295
     --credit GEAR -> Did you mean 'gear'
+    --task . -> is a folder, and no .jsonl file
+    --model no/such -> there is no such folder
     --set train.steps -> write it as key=value, such as train.steps=4
     --set train.mix_steps=abc -> train.mix_steps='abc'
     --set train.teacher_every=0 -> train.teacher_every=0

@@ -59,7 +59,10 @@ def run(args: argparse.Namespace) -> int:
             if getattr(args, name) is not None
         ]
         if given or args.set:
-            raise GearError(f"--resume continues the run as it was configured; leave out --{(given or ['set'])[0]}.")
+            raise GearError(
+                f"--resume continues the run as it was configured; leave out --{(given or ['set'])[0]}. For other settings "
+                f"start another run: --config {args.resume / 'config.json'} --set NAME=VALUE."
+            )
         folder, stored = RunFolder.open(args.resume)
         config = TrainConfig.from_dict(stored)
     else:

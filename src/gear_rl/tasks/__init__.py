@@ -13,6 +13,7 @@ import importlib
 import os
 import sys
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 from gear_rl import plugins
@@ -79,6 +80,11 @@ def find_task(name: str) -> type[Task]:
         return _users_task(name)
     third_party = plugins.found("task", TASKS)
     if name not in third_party:
+        if Path(name).exists():
+            raise GearError(
+                f"task {name!r} is a {'folder' if Path(name).is_dir() else 'file'}, and no {JSONL_ENDINGS[0]} file. "
+                "Write one problem a line: docs/bring_your_task.md."
+            )
         own = "A task of your own: package.module:Class, or a .jsonl file."
         raise GearError(f"{unknown_name('task', name, [*TASKS, *third_party])} {own}")
     return _load(third_party[name])
