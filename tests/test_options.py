@@ -146,7 +146,7 @@ def test_the_settings_of_a_run_are_those_of_its_parts():
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ({"seed": True}, "seed=True: must be a whole number, at least 0."),
+        ({"seed": True}, "seed=True: must be a whole number, at least 0 and at most 4294967295."),
         ({"model": 3}, "model=3: must be text, or None."),
         ({"task": {"name": 3}}, "task=3: must be text."),
         ({"train": {"rollouts_per_pass": 5}}, "train.rollouts_per_pass=5: must be a divisor of prompts × generations, here 32"),
