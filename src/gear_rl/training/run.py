@@ -147,7 +147,7 @@ def _run(config: TrainConfig, folder: RunFolder, task: Task, model_path: str, sa
         if "before" not in done:
             if hints_are_answers(config, test_rows):
                 say.line(
-                    "note: every hint is the reference answer alone. With such hints no method was seen to gain over GRPO, "
+                    "note: every hint is the reference answer alone. With such hints no method is shown to gain over GRPO, "
                     "and runs of GEAR collapsed. Better hints show the steps (docs/evidence.md)."
                 )
             say.line(f"evaluating on {len(test_rows)} unseen problems …")
