@@ -5,10 +5,14 @@ goes wrong, and which credit method learns most.
     python benchmarks/words.py curves --model WARM --out curves.json --svg curves.svg
     python benchmarks/words.py train  --model WARM --folder runs/words --minutes 9 --processes 3 --out words.json
     python benchmarks/words.py tune   --model WARM --folder runs/rates --minutes 30 --processes 8 --out rates.json
+    python benchmarks/words.py settings --model WARM --set task.world=1 --reported-model WARM2 --reported-world 2 \\
+        --folder runs/settings --minutes 30 --processes 9 --out settings.json
     python benchmarks/words.py table  words.json --svg words.svg
 
-`tune` gives every method three learning rates, then trains it with the best of them (words_rates.py). `train` and `tune` may be
-called again with the same folder: finished runs are kept, the others start over. docs/workshop_words.md has the whole recipe.
+`tune` gives every method three learning rates, then trains it with the best of them (words_rates.py). `settings` gives it four
+pairs of learning rate and strength, then trains it with the best from another warm start (words_settings.py). All three of
+`train`, `tune` and `settings` may be called again with the same folder: finished runs are kept, the others start over.
+docs/workshop_words.md has the whole recipe.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ import words_curves
 import words_picture
 import words_rates
 import words_runs
+import words_settings
 
 from gear_rl.cli.arguments import add_set
 from gear_rl.cli.settings import parse_settings
@@ -81,14 +86,19 @@ def train(args: argparse.Namespace) -> int:
     return 0
 
 
-def tune(args: argparse.Namespace) -> int:
+def tune(args: argparse.Namespace, rule: Any = words_rates) -> int:
+    """`rule`: the module that plans the runs and shows them."""
     given = _given(args, "train")
-    first, then = words_rates.plan(args, given.get("train", {}), given.get("task", {}))
+    first, then = rule.plan(args, given.get("train", {}), given.get("task", {}))
     words_runs.run(first, args.folder, args.minutes, args.processes, then)
     results = words_runs.collect(args.folder)
     write_json(args.out, results)
-    words_rates.show(results["runs"])
+    rule.show(results["runs"])
     return 0
+
+
+def settings(args: argparse.Namespace) -> int:
+    return tune(args, words_settings)
 
 
 def table(args: argparse.Namespace) -> int:
@@ -137,6 +147,13 @@ def main() -> int:
     one = command(tune, "task.NAME, train.NAME")
     one.add_argument("--arms", nargs="+", default=list(words_rates.ARMS), choices=words_runs.ARMS)
     one.add_argument("--seeds", nargs="+", type=int, default=[0, 1], help="of the runs with the chosen rates")
+    schedule(one)
+    one = command(settings, "task.NAME, train.NAME")
+    methods = list(words_settings.GRID)
+    one.add_argument("--methods", nargs="+", default=methods, choices=methods)
+    one.add_argument("--seeds", nargs="+", type=int, default=[0, 1], help="of the runs with the chosen settings")
+    one.add_argument("--reported-model", required=True, help="the warm start of the runs with the chosen settings")
+    one.add_argument("--reported-world", required=True, type=int, help="its handbook")
     schedule(one)
     one = command(table, None)
     one.add_argument("results", type=Path)

@@ -46,10 +46,15 @@ ARMS: dict[str, tuple[str, dict[str, Any]]] = {
             ("fixed_segments", "fixed_segments", {}), ("turn_segments", "turn_segments", {}),
         )
     },
+    **{f"{method}_alpha8": (method, {"alpha": 8.0}) for method in ("gear", "token", "random_segments")},
+    "rlsd_half": ("rlsd", {"mix": 0.5, "clip": 1.0}),
+    "opsd_coefficient30": ("opsd", {"beta": 0.5, "entry_clip": 0.0, "coefficient": 30.0}),
+    "checked_hints_coefficient30": ("checked_hints", {"coefficient": 30.0, "full_trust": 0.05}),
 }  # fmt: skip
 """Name → method and its options. OPSD as in its repository's first state: the later one's clip leaves nothing to learn here.
 α 4 of GEAR, `token`, fixed and turn segments and the strengths of RLSD and OPSD are what equal tuning chose on one world of the
-embedded task; it chose others for random segments, the other directions and `checked_hints` (docs/evidence.md)."""
+embedded task; it chose others for random segments, the other directions and `checked_hints` (docs/evidence.md). α 8 and
+coefficient 30 are what it chose over three worlds. The last arms are for words_settings.py."""
 WITHOUT_HINT = ("grpo", "oracle")
 """Arms that read no hint: run with the first form of hint only."""
 HINTS: dict[str, dict[str, Any]] = {
@@ -274,8 +279,11 @@ def results(folder: Path) -> list[dict[str, Any]]:
 
 def collect(folder: Path) -> dict[str, Any]:
     """All finished runs, compact: what all share is said once."""
-    runs = results(folder)
-    shared = {json.dumps(run.pop("config")["train"] | {"learning_rate": None}) for run in runs}
+    runs, shared = results(folder), set()
+    for run in runs:
+        config = run.pop("config")
+        run["world"] = config["task"].get("world", 0)
+        shared.add(json.dumps(config["train"] | {"learning_rate": None}))
     return {"train": [json.loads(train) for train in sorted(shared)], "runs": runs}
 
 

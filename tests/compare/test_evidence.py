@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -222,6 +223,36 @@ def test_rates_of_the_words_task_are_chosen_by_reward_on_the_tuning_seed(evidenc
     shown = words_rates.table(runs)
     assert "| grpo | 0.600 (20.0) | 0.500 (90.0) | 1e-05 | 10.0 |  | 10.0 |" in shown
     assert "| gear | 0.600 (40.0) | 0.800 (30.0) | 3e-05 | 50.0, 70.0 | +40.0 | 60.0 |" in shown  # seed 1 has no partner
+
+
+def test_settings_of_the_words_task_are_tuned_apart_from_what_is_reported(evidence):
+    import words_runs
+    import words_settings as settings
+
+    assert {len(each) for each in settings.GRID.values()} == {4}  # the same budget for all
+    assert {arm for each in settings.GRID.values() for arm, _ in each} <= words_runs.ARMS.keys()
+    asked = Namespace(model="tuning", device="cpu", methods=["grpo", "gear"], seeds=[0, 1])
+    asked.reported_model, asked.reported_world = "other", 2
+    first, then = settings.plan(asked, {}, {"world": 1})
+    assert len(first) == 8 and {(r.seed, r.config["model"], r.config["task"]["world"]) for r in first} == {(1000, "tuning", 1)}
+    rewards = dict(zip(settings.GRID["gear"], (0.6, 0.9, 0.7, 0.8), strict=True))
+
+    def run(one, seed, reward, success):
+        after = {"sampled": {"success": success}, "greedy": {"success": success}}
+        curves = {"reward": [1.0, reward]}  # the first half must not count
+        return {"arm": one[0], "learning_rate": one[1], "hint": "calls", "seed": seed, "after": after, "curves": curves}
+
+    runs = [run(one, 1000, reward, 0.9 - reward) for one, reward in rewards.items()]
+    assert then(runs[:3]) == []  # no choice from a part of the budget
+    assert settings.choose(runs) == {"gear": ("gear_alpha8", 3e-5)}  # by reward, not by success
+    runs += [run(one, 1000, 0.5, 0.1) for one in settings.GRID["grpo"]]
+    planned = then(runs)
+    assert [(r.arm, r.seed) for r in planned] == [("grpo", 0), ("gear_alpha8", 0), ("grpo", 1), ("gear_alpha8", 1)]
+    assert {(r.config["model"], r.config["task"]["world"]) for r in planned} == {("other", 2)}
+    best = settings.choose(runs)
+    runs += [run(best["gear"], 0, 0.5, 0.5), run(best["gear"], 1, 0.5, 0.7), run(best["grpo"], 1, 0.5, 0.2)]
+    assert "| gear | gear_alpha8 | 3e-05 | 0.900 (0.0) | yes |" in settings.tuning_table(runs)
+    assert "| gear | gear_alpha8, 3e-05 | 50.0, 70.0 | 60.0 | +50.0 | 60.0 |" in settings.table(runs)  # seed 0: no partner
 
 
 def test_the_headline_is_repeated_with_the_best_settings_over_worlds(evidence, tmp_path, monkeypatch):

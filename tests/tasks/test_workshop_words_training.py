@@ -40,7 +40,7 @@ def warm(tmp_path_factory) -> str:
 def benchmarks(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     yield lambda name: importlib.import_module(name)
-    for name in ("words_curves", "words_picture", "words_pooled", "words_rates", "words_runs", "words"):
+    for name in ("words_curves", "words_picture", "words_pooled", "words_rates", "words_settings", "words_runs", "words"):
         sys.modules.pop(name, None)
 
 

@@ -1,0 +1,162 @@
+"""Learning rate × strength, tuned for each method on the workshop in words: `python benchmarks/words_settings.py FILE`.
+
+The file is what `words.py settings --out` wrote. Tuning and reported runs have different warm starts, handbooks and seeds. In
+tuning every method has four runs with right hints: two learning rates × two of its strengths, and four rates for GRPO, which
+has no strength. The setting with the highest training reward over the second half of the steps is the method's; without all
+four runs there is no choice. True success is shown in parentheses and chooses nothing.
+
+The grid, fixed before any run: the rate that tuning chose in warm start J (words_rates.py) and twice that, since most methods
+took the highest rate there; the strength of all runs so far, and the one that equal tuning on the embedded task prefers now or,
+where it is the same, the next one: up for OPSD, down for RLSD, whose options end there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from itertools import combinations
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from words_pooled import interval, signed
+from words_rates import HINT, success
+from words_runs import Run as Planned
+from words_runs import late_reward, make_run
+
+from gear_rl.compare.plan import FIRST_TUNING_SEED
+
+Setting = tuple[str, float]
+"""An arm, which is a method with a strength, and a learning rate."""
+Run = dict[str, Any]
+
+
+def _grid(rate: float, *arms: str) -> tuple[Setting, ...]:
+    return tuple((arm, times * rate) for times in (1, 2) for arm in arms)
+
+
+GRID: dict[str, tuple[Setting, ...]] = {
+    "grpo": tuple(("grpo", times * 1.5e-5) for times in (0.25, 0.5, 1, 2)),
+    "gear": _grid(3e-5, "gear_alpha4", "gear_alpha8"),
+    "rlsd": _grid(6e-5, "rlsd", "rlsd_half"),
+    "opsd": _grid(6e-5, "opsd", "opsd_coefficient30"),
+    "checked_hints": _grid(6e-5, "checked_hints", "checked_hints_coefficient30"),
+    "token": _grid(6e-5, "token_alpha4", "token_alpha8"),
+    "random_segments": _grid(3e-5, "random_segments_alpha4", "random_segments_alpha8"),
+}
+"""Method → its four settings."""
+COMPARED = ("rlsd", "gear"), ("token", "gear"), ("random_segments", "gear"), ("checked_hints", "opsd")
+"""Pairs beside those with GRPO."""
+
+
+def setting(run: Run) -> Setting:
+    return run["arm"], run["learning_rate"]
+
+
+def tried(runs: list[Run]) -> dict[str, dict[Setting, Run]]:
+    """Method → setting → its tuning run."""
+    found: dict[str, dict[Setting, Run]] = {method: {} for method in GRID}
+    for run in runs:
+        for method, settings in GRID.items():
+            if run["seed"] == FIRST_TUNING_SEED and run["hint"] == HINT and setting(run) in settings:
+                found[method][setting(run)] = run
+    return found
+
+
+def choose(runs: list[Run]) -> dict[str, Setting]:
+    """Method → its setting, of the methods that have had the whole budget."""
+    return {
+        method: max(found, key=lambda one: late_reward(found[one]))
+        for method, found in tried(runs).items()
+        if len(found) == len(GRID[method])
+    }
+
+
+def plan(args: argparse.Namespace, train: Run, task: Run) -> tuple[list[Planned], Callable[[list[Run]], list[Planned]]]:
+    """The tuning runs, method by method; and from finished runs to the reported ones, seed by seed, of methods with a setting.
+    The reported runs have `args.reported_model` and `args.reported_world`."""
+    apart = argparse.Namespace(**{**vars(args), "model": args.reported_model})
+
+    def reported(finished: list[Run]) -> list[Planned]:
+        chosen = choose(finished)
+        there = {**task, "world": args.reported_world}
+        return [
+            make_run(apart, train, there, arm, HINT, rate, seed)
+            for seed in args.seeds
+            for arm, rate in (chosen[method] for method in args.methods if method in chosen)
+        ]
+
+    first = [setting for method in args.methods for setting in GRID[method]]
+    return [make_run(args, train, task, arm, HINT, rate, FIRST_TUNING_SEED) for arm, rate in first], reported
+
+
+def reported(runs: list[Run]) -> dict[str, dict[int, Run]]:
+    """Method → seed → its run with the chosen setting."""
+    chosen = choose(runs)
+    of = {one: method for method, one in chosen.items()}
+    found: dict[str, dict[int, Run]] = {method: {} for method in chosen}
+    for run in sorted(runs, key=lambda run: run["seed"]):
+        if run["seed"] < FIRST_TUNING_SEED and run["hint"] == HINT and setting(run) in of:
+            found[of[setting(run)]][run["seed"]] = run
+    return found
+
+
+def tuning_table(runs: list[Run]) -> str:
+    """A row per setting: the reward that chooses, and true success in %."""
+    chosen, found = choose(runs), tried(runs)
+    lines = ["| method | setting | rate | reward (success, %) | chosen |", "|---" * 5 + "|"]
+    for method, settings in GRID.items():
+        for arm, rate in settings:
+            run = found[method].get((arm, rate))
+            shown = f"{late_reward(run):.3f} ({100 * success(run):.1f})" if run else ""
+            mark = "yes" if chosen.get(method) == (arm, rate) else ""
+            lines.append(f"| {method} | {arm} | {rate:g} | {shown} | {mark} |")
+    return "\n".join(lines)
+
+
+def table(runs: list[Run]) -> str:
+    """The reported runs, and their distances from GRPO's of the same seed, each pair."""
+    found, chosen = reported(runs), choose(runs)
+    heads = ["method", "setting", "sampled, by seed", "mean", "over grpo, each pair", "greedy, mean"]
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    for method, mine in found.items():
+        if not mine:
+            continue
+        arm, rate = chosen[method]
+        values = [100 * success(run) for run in mine.values()]
+        over = ", ".join(map(signed, pairs(found, method, "grpo"))) if method != "grpo" else ""
+        greedy = mean(100 * success(run, "greedy") for run in mine.values())
+        cells = [
+            method,
+            f"{arm}, {rate:g}",
+            ", ".join(f"{v:.1f}" for v in values),
+            f"{mean(values):.1f}",
+            over,
+            f"{greedy:.1f}",
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    lines += ["", "| | mean (95 % over seeds) | each pair |", "|---" * 3 + "|"]
+    for method, other in COMPARED:
+        apart = pairs(found, method, other)
+        if apart:
+            lines.append(f"| {method} over {other} | {interval(apart)} | {', '.join(map(signed, apart))} |")
+    return "\n".join(lines)
+
+
+def pairs(found: dict[str, dict[int, Run]], method: str, other: str) -> list[float]:
+    """Differences in points, of the seeds that both have."""
+    mine, theirs = found.get(method, {}), found.get(other, {})
+    return [100 * (success(run) - success(theirs[seed])) for seed, run in mine.items() if seed in theirs]
+
+
+def show(runs: list[Run]) -> None:
+    print(tuning_table(runs) + "\n\n" + table(runs))
+
+
+assert not any(set(one) & set(two) for one, two in combinations(GRID.values(), 2)), "a setting tells its method"
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=Path)
+    show(json.loads(parser.parse_args().file.read_text())["runs"])
