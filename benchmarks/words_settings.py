@@ -67,7 +67,7 @@ def tried(runs: list[Run]) -> dict[str, dict[Setting, Run]]:
 def choose(runs: list[Run]) -> dict[str, Setting]:
     """Method → its setting, of the methods that have had the whole budget."""
     return {
-        method: max(found, key=lambda one: late_reward(found[one]))
+        method: max(GRID[method], key=lambda one: late_reward(found[one]))
         for method, found in tried(runs).items()
         if len(found) == len(GRID[method])
     }
