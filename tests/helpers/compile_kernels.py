@@ -6,6 +6,7 @@ from triton.compiler import ASTSource
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon._runtime import GluonASTSource
 
+from gear_rl.sampling.attention_kernel import attention_kernel
 from gear_rl.sampling.layer_kernels import store_kernel, swiglu_kernel
 from gear_rl.sampling.rotary_kernel import rotary_kernel
 from gear_rl.scoring.backends import kernels, kernels_hopper, kernels_mixture
@@ -61,7 +62,8 @@ def build_hopper(**constants):
 
 def build_for_sampling(kernel, pointers, constants, capability):
     kinds = {**dict.fromkeys(pointers, "*bf16"), **dict.fromkeys(constants, "constexpr")}
-    kinds |= {"columns": "*i64"} if kernel is store_kernel else {}
+    kinds |= {name: kind for name, kind in (("columns", "*i64"), ("seen", "*u8")) if name in pointers}
+    kinds |= {"scale": "fp32"}
     signature = {name: kinds.get(name, "i32") for name in kernel.arg_names}
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
     return triton.compile(source, target=GPUTarget("cuda", capability, 32)).asm["ptx"]
@@ -69,7 +71,12 @@ def build_for_sampling(kernel, pointers, constants, capability):
 
 for kernel, pointers, constants in (
     (rotary_kernel, ("q", "k", "cos", "sin"), {"Q_HEADS": 16, "K_HEADS": 4, "HALF": 32}),
-    (store_kernel, ("qkv", "cos", "sin", "keys", "values"), {"Q_HEADS": 16, "KV_HEADS": 4, "HALF": 32}),
+    (
+        attention_kernel,
+        ("qkv", "keys", "values", "seen", "columns", "out"),
+        {"D": 64, "WIDTH": 64, "QUERIES": 16, "COLUMNS": 64, "EXACT": False},
+    ),
+    (store_kernel, ("qkv", "cos", "sin", "keys", "values", "columns"), {"Q_HEADS": 16, "KV_HEADS": 4, "HALF": 32}),
     (swiglu_kernel, ("both", "out"), {"BLOCK": 1024}),
 ):
     assert all("st.global" in build_for_sampling(kernel, pointers, constants, capability) for capability in (80, 90))

@@ -17,6 +17,7 @@ from transformers import (
 from transformers.models.llama import modeling_llama
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
+from gear_rl.sampling.attention_kernel import MOST_QUERIES, attention
 from gear_rl.sampling.decoding import Decoder
 from gear_rl.sampling.fused_layers import joined
 from gear_rl.sampling.graph_decoding import GraphDecoder
@@ -43,6 +44,30 @@ def test_swiglu_equals_torch():
     both = torch.randn(5, 2 * 1100, generator=torch.Generator().manual_seed(0)).to(DEVICE)
     gate, up = both.chunk(2, dim=1)
     torch.testing.assert_close(swiglu(both), torch.nn.functional.silu(gate) * up)
+
+
+@pytest.mark.parametrize(
+    ("batch", "tokens", "heads", "groups", "width", "start"),
+    [(3, 1, 9, 3, 64, 70), (2, 8, 6, 2, 12, 5), (2, 3, 4, 4, 16, 64), (1, 30, 9, 3, 64, 150), (2, 1, 2, 1, 32, 0)],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_attention_equals_torch(batch, tokens, heads, groups, width, start, dtype):
+    draw = torch.Generator().manual_seed(0)
+    qkv = torch.randn(batch * tokens, (heads + 2 * groups) * width, generator=draw).to(DEVICE, dtype)
+    keys, values = (torch.randn(batch, groups, 256, width, generator=draw).to(DEVICE, dtype) for _ in range(2))
+    columns = start + torch.arange(tokens, device=DEVICE)
+    seen = torch.rand(batch, 1, 1, 256, generator=draw).to(DEVICE) < 0.7
+    seen = (seen & (torch.arange(256, device=DEVICE) <= columns[:, None])).contiguous()
+    seen[:, 0, torch.arange(tokens), columns] = True
+    keys[:, :, start + tokens :] = values[:, :, start + tokens :] = torch.nan  # unused columns are not read
+    found = attention(qkv, keys, values, seen, columns, heads, 0.3)
+    queries = qkv[:, : heads * width].view(batch, tokens, heads, width).transpose(1, 2).double()
+    k, v = (x.nan_to_num().double().repeat_interleave(heads // groups, 1) for x in (keys, values))
+    expected = torch.nn.functional.scaled_dot_product_attention(queries, k, v, attn_mask=seen, scale=0.3)
+    expected = expected.transpose(1, 2).reshape(batch * tokens, -1)
+    tolerance = 1e-5 if dtype == torch.float32 else 0.02
+    torch.testing.assert_close(found.double(), expected, atol=tolerance, rtol=tolerance)
+    assert tokens < 30 or tokens * heads // groups > MOST_QUERIES  # one case with several programs for a head
 
 
 FAMILIES = {

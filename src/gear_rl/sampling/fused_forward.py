@@ -54,7 +54,7 @@ class FusedForward:
             for module in self.rotary:
                 setattr(module, ROTARY, _rotate())
             for layer in self.layers:
-                layer.forward = partial(fused_layers.forward, layer, attend)
+                layer.forward = partial(fused_layers.forward, layer)
             with fused(self.norms):
                 yield
         finally:

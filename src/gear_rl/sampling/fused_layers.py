@@ -3,7 +3,7 @@
     x  = norm(h)                  1
     q, k, v = x W                 1, where the three weights lie side by side in memory (`lay_side_by_side`), else 4
     rotate q and k, store k, v    1
-    attention                     1 or 2
+    attention                     1 (`attention_kernel`)
     h += a W                      1: the residual is the product's third operand
     x  = norm(h)                  1
     gate, up = x W                1, or 3
@@ -90,25 +90,24 @@ def _products(x: Tensor, parts: Sequence[Any]) -> Tensor:
 
 
 def forward(
-    layer: Any, attend: Any, hidden_states: Tensor, attention_mask: Tensor, past_key_values: Any,
+    layer: Any, hidden_states: Tensor, attention_mask: Tensor, past_key_values: Any,
     position_embeddings: tuple[Tensor, Tensor], **_: Any,
 ) -> Tensor:  # fmt: skip
-    """In place of the layer's own. hidden_states (B, tokens, C), changed in place; `attend`: `grouped_attention`, with what
-    it keeps from layer to layer; past_key_values: the decoder's buffers."""
+    """In place of the layer's own. hidden_states (B, tokens, C), changed in place; attention_mask (B, 1, tokens, capacity),
+    True where a token sees a column; past_key_values: the decoder's buffers."""
+    from gear_rl.sampling.attention_kernel import attention as attend
     from gear_rl.sampling.layer_kernels import store, swiglu
 
     attention, mlp = layer.self_attn, layer.mlp
-    batch, tokens, width = hidden_states.shape
     keys, values = past_key_values.keys[attention.layer_idx], past_key_values.values[attention.layer_idx]
-    heads, head = attention.q_proj.out_features // attention.head_dim, attention.head_dim
+    columns, heads = past_key_values.columns, attention.q_proj.out_features // attention.head_dim
     with torch.autocast(hidden_states.device.type, enabled=False):
-        hidden = hidden_states.view(-1, width)
+        hidden = hidden_states.view(-1, hidden_states.size(-1))
         x = _norm(layer.input_layernorm, hidden)
         qkv = _products(x, (attention.q_proj, attention.k_proj, attention.v_proj))
-        store(qkv, *position_embeddings, keys, values, past_key_values.columns, heads)
-        queries = qkv[:, : heads * head].view(batch, tokens, heads, head).transpose(1, 2)
-        read, _none = attend(attention, queries, keys, values, attention_mask, scaling=attention.scaling)
-        hidden.addmm_(read.reshape(-1, heads * head), attention.o_proj.weight.t())
+        store(qkv, *position_embeddings, keys, values, columns, heads)
+        read = attend(qkv, keys, values, attention_mask, columns, heads, attention.scaling)
+        hidden.addmm_(read, attention.o_proj.weight.t())
         x = _norm(layer.post_attention_layernorm, hidden)
         hidden.addmm_(swiglu(_products(x, (mlp.gate_proj, mlp.up_proj))), mlp.down_proj.weight.t())
     return hidden_states
