@@ -58,6 +58,16 @@ def test_what_the_policy_reads_after_its_turn(template, reply, read):
     assert text(tokenizer, Replies(tokenizer).ids(reply)) == expected
 
 
+@pytest.mark.parametrize("template", [QWEN3, CHATML])
+def test_an_end_token_that_does_not_end_turns_is_an_error(template):
+    """Else the probe's own words would stand in every dialogue."""
+    tokenizer = characters(template.read_text() if isinstance(template, Path) else template)
+    Replies(tokenizer).check()
+    tokenizer.eos_token = "<|im_start|>"
+    with pytest.raises(GearError, match=r"'<\|im_start\|>' does not end a turn.*eos_token"):
+        Replies(tokenizer).ids("noon")
+
+
 def test_template_settings_reach_every_turn():
     tokenizer = characters(QWEN3.read_text())
     ids = Replies(tokenizer, enable_thinking=False).ids("noon")
@@ -148,8 +158,8 @@ def test_replies_are_kept_within_a_bound(monkeypatch):
     for i in range(200):
         replies.ids(f"reply {i} " + "x" * 100)
         assert replies.ids("reply 0") == first, "what is used stays"
-    assert len(asked) == 2 * 201
+    assert len(asked) == 1 + 201
     assert 0 < replies._bytes <= 100_000 and len(replies._kept) < 30
-    assert len(replies.ids("reply 1 " + "x" * 100)) > 100 and len(asked) == 2 * 202
+    assert len(replies.ids("reply 1 " + "x" * 100)) > 100 and len(asked) == 1 + 202
     huge = replies.ids("y" * 10_000)
     assert len(huge) > 10_000 and len(replies._kept) == 1, "one that exceeds the bound is kept alone"

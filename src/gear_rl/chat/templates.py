@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import OrderedDict
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,10 @@ def end_tokens(model: Any, tokenizer: Any) -> set[int]:
     return {tokenizer.eos_token_id, *(more if isinstance(more, list) else [] if more is None else [more])}
 
 
+OPENING: list[Message] = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "x"}]
+"""A dialogue up to the end of the policy's first turn."""
+
+
 class Replies:
     """Token ids that follow the policy's end-of-turn token when the environment answers: its reply, the next opening.
 
@@ -142,6 +147,26 @@ class Replies:
     def __init__(self, tokenizer: Any, **chat: Any) -> None:
         self._tokenizer, self._chat, self._kept, self._bytes = tokenizer, chat, OrderedDict[str, list[int]](), 0
 
+    @cached_property
+    def _before(self) -> tuple[int, int]:
+        """Of a dialogue that ends with the policy's turn: how many tokens it has, and how many are the end mark.
+
+        Raises where the template writes on after the last one: then it is not what ends a turn, and replies would be cut off
+        at a wrong place. transformers 5.17 reads `<|im_start|>` as the end mark of some GGUF files, for one."""
+        ids, end = rendered_ids(self._tokenizer, OPENING, **self._chat), self._tokenizer.eos_token_id
+        count = ids.count(end)
+        rest = self._tokenizer.decode(ids[len(ids) - ids[::-1].index(end) :]) if count else ""
+        if rest.strip():
+            raise GearError(
+                f"the tokenizer's end token {self._tokenizer.eos_token!r} does not end a turn in its chat template, which goes "
+                f"on with {rest.strip()[:80]!r}. Set tokenizer.eos_token to the token that ends a turn, and save the tokenizer."
+            )
+        return len(ids), count
+
+    def check(self) -> None:
+        """Raises if the tokenizer's end token and its chat template do not fit together."""
+        _ = self._before
+
     def ids(self, reply: str | list[Message]) -> list[int]:
         key = reply if isinstance(reply, str) else json.dumps(reply)
         if key in self._kept:
@@ -149,15 +174,13 @@ class Replies:
         else:
             reply = well_formed(reply)
             answer = [{"role": "tool", "content": reply}] if isinstance(reply, str) else reply
-            opening = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "x"}]
-            before = rendered_ids(self._tokenizer, opening, **self._chat)
-            after = rendered_ids(self._tokenizer, [*opening, *answer], add_generation_prompt=True, **self._chat)
+            length, count = self._before
+            after = rendered_ids(self._tokenizer, [*OPENING, *answer], add_generation_prompt=True, **self._chat)
             # Counted, not measured: templates write the last assistant turn in another way than earlier ones (Qwen3 gives
-            # it an empty thought), so that the same end mark stands at another place in `before` and `after`.
+            # it an empty thought), so that the same end mark stands at another place before and after the reply.
             end = self._tokenizer.eos_token_id  # once: it is looked up in the vocabulary each time
             ends = [i for i, token in enumerate(after) if token == end]
-            count = before.count(end)
-            self._kept[key] = after[ends[count - 1] + 1 if count else len(before) :]
+            self._kept[key] = after[ends[count - 1] + 1 if count else length :]
             self._bytes += _bytes(key, self._kept[key])
             while self._bytes > MOST_KEPT and len(self._kept) > 1:
                 self._bytes -= _bytes(*self._kept.popitem(last=False))
