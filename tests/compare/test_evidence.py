@@ -195,6 +195,7 @@ def test_pooled_pairs_are_of_one_warm_start_and_seed(evidence, tmp_path):
 
 
 def test_the_page_shows_the_language_model_as_the_published_runs_have_it(evidence):
+    import words_alpha
     import words_pooled
     import words_rates
 
@@ -202,6 +203,7 @@ def test_the_page_shows_the_language_model_as_the_published_runs_have_it(evidenc
     names = ("", "_second", "_third", "_fourth", "_fifth", "_sixth", "_seventh", "_eighth", "_ninth", "_tenth")
     assert words_pooled.table(words_pooled.read([results / f"words_smollm2{name}_h200.json" for name in names])) in page
     assert words_rates.table(json.loads((results / "words_smollm2_tenth_h200.json").read_text())["runs"]) in page
+    assert words_alpha.table(json.loads((results / "words_smollm2_eleventh_h200.json").read_text())["runs"]) in page
 
 
 def test_rates_of_the_words_task_are_chosen_by_reward_on_the_tuning_seed(evidence, monkeypatch):
