@@ -2,7 +2,7 @@
 
 A small model's forward is bound by how many kernels there are, not by what they compute, also where a CUDA graph launches
 them: of about 45 per layer in transformers' Llama, norms take 16, rotary embeddings 10 and the mask 4. Here they take 2, 1
-and none; layers of Llama's form take ten in all (`fused_layers`). Each replacement is in place only for the length of a
+and none; layers of Llama's form take nine in all (`fused_layers`). Each replacement is in place only for the length of a
 forward, and only where it is proven to compute the same.
 """
 

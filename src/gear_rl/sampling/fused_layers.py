@@ -1,4 +1,4 @@
-"""A decoder layer of Llama's form in ten kernels, for a forward of a few tokens with a static cache.
+"""A decoder layer of Llama's form in nine kernels, for a forward of a few tokens with a static cache.
 
     x  = norm(h)                  1
     q, k, v = x W                 1, where the three weights lie side by side in memory (`lay_side_by_side`), else 4
