@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gear_rl.cli.main import main
 from gear_rl.cli.settings import load_config, merge, options_by_method, parse_assignments, parse_settings, parse_value
 from gear_rl.errors import GearError
 
@@ -101,6 +102,39 @@ def test_a_section_that_a_command_does_not_take_is_named(pair, says):
     with pytest.raises(GearError) as caught:
         parse_settings("gear x", [pair], ("task", "chat"))
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("train --set steps=20", "--set steps: unknown. Did you mean train.steps or task.steps? gear train takes train.NAME,"),
+        ("train --set generations=4", "Did you mean train.generations?"),
+        ("train --set alpha=4", "Did you mean credit.alpha?"),
+        ("train --set epsilon_high=0.28", "Did you mean trl.epsilon_high?"),
+        ("train --set steps=20 --task gsm8k --settings", "Did you mean train.steps?"),  # of the workshop alone it is a setting
+        ("train --set beta=0.5 --credit opsd", "Did you mean credit.beta?"),
+        ("train --set beta=0.5 --config FILE", "Did you mean credit.beta?"),  # the file names the method
+        ("train --set steps=20 --task gsn8k", "Did you mean train.steps?"),  # one error at a time
+        ("compare --set decay=0.9 --credit grpo,grpo_lambda", "Did you mean credit.grpo_lambda.decay?"),
+        ("compare --set alpha=4 --credit gear,token", "Did you mean credit.METHOD.alpha?"),
+        ("audition --set hint_errors=0.3", "Did you mean task.hint_errors? gear audition takes task.NAME."),
+        ("warmstart --task workshop --model M --out O --set epochs=3", "Did you mean warm.epochs?"),
+    ],
+)
+def test_a_name_without_its_section_is_completed(words, says, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.toml").write_text('credit = "opsd"\n')
+    assert main(words.replace("FILE", "run.toml").split()) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and says in err and [p.name for p in tmp_path.iterdir()] == ["run.toml"]
+
+
+@pytest.mark.parametrize("pair", ["num_generations=4", "top_k=5", "hub_token=x", "alpha.x=4", "gold=3"])
+def test_nothing_is_proposed_that_would_be_refused(pair, capsys):
+    """Fields of TRL that `gear train` sets itself, and names that no section has."""
+    assert main(["train", "--credit", "grpo", "--set", pair]) == 2
+    said, name = capsys.readouterr().err, pair.partition("=")[0].split(".")[0]
+    assert "unknown" in said and f".{name}" not in said
 
 
 def test_a_name_alone_is_short_for_the_section_it_belongs_to():

@@ -6,11 +6,12 @@ import argparse
 import json
 import shutil
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gear_rl.cli.settings import parse_settings
+from gear_rl.cli.setting_names import full_names
+from gear_rl.cli.settings import merge, parse_settings
 from gear_rl.errors import GearError
 from gear_rl.options import argument
 
@@ -40,10 +41,19 @@ def check_out(out: Path, force: bool) -> None:
 
 
 def read_settings(
-    args: argparse.Namespace, sections: Sequence[str], *, keys: Sequence[str] = (), short: str | None = None
+    args: argparse.Namespace,
+    sections: Sequence[str],
+    *,
+    keys: Sequence[str] = (),
+    short: str | None = None,
+    config: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What `--set` and `--data` say, by section."""
-    settings = parse_settings(f"gear {args.command}", args.set, sections, keys=keys, short=short)
+    """What `--set` and `--data` say, by section. `config`: what a file says besides, which may name the task and the method."""
+
+    def meant(name: str, given: Mapping[str, Any]) -> list[str]:
+        return full_names(name, sections, args, merge(config or {}, given))
+
+    settings = parse_settings(f"gear {args.command}", args.set, sections, keys=keys, short=short, full_names=meant)
     if getattr(args, "data", None) is not None:
         named = settings.get("task", {})
         settings["task"] = {**({"name": named} if isinstance(named, str) else named), "data": args.data}

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from gear_rl.audition.groups import Groups
 
 EPILOG = """examples:
-  gear audition                                  the embedded model on the embedded task
-  gear audition --model runs/workshop-gear-0     the same with a trained model
-  gear audition --set task.hint_errors=0.3       with hints that are wrong now and then
+  gear audition                                 embedded model and task
+  gear audition --model runs/workshop-gear-0    the same with a trained model
+  gear audition --set task.hint_errors=0.3      with hints that may be wrong
   gear audition --task my_tasks:MyTask --model PATH --prompts 64
-  gear audition runs/workshop-gear-0             on the first recorded step of a run"""
+  gear audition runs/workshop-gear-0            a run's first recorded step"""
 SELECTION = "gear,token,rlsd,sdar,gigpo,mt_grpo,high_entropy,low_probability,oracle"
 
 

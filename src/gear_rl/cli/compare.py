@@ -20,13 +20,16 @@ if TYPE_CHECKING:
 EPILOG = """examples:
   gear compare --credit grpo,gear,oracle --seeds 5 --out runs/first
   gear compare --resume runs/first             continue after an interruption
-  gear compare --credit grpo,gear,shuffled_outcomes --seeds 8 --set task.hint_errors=0.3
-  gear compare --credit grpo,gear,rlsd,oracle --seeds 12 --worlds 1,2,3 --tuning-worlds 4,5 --tuning-runs 24
+  gear compare --credit grpo,gear,shuffled_outcomes --seeds 8 \\
+               --set task.hint_errors=0.3
+  gear compare --credit grpo,gear,rlsd,oracle --seeds 12 --worlds 1,2,3 \\
+               --tuning-worlds 4,5 --tuning-runs 24
 
-Every method is tuned with the same number of runs, over learning rates and its own strength (`gear methods NAME`),
-on seeds and, with --tuning-worlds, worlds that the comparison does not use. The setting with the highest training
-reward is taken. A control such as rlsd+wrong_hint runs with the setting of its method. An option that is set,
---set credit.gear.alpha=4, is not tuned."""
+Every method is tuned with the same number of runs, over learning rates and its
+own strength (`gear methods NAME`), on seeds and, with --tuning-worlds, worlds
+that the comparison does not use. The setting with the highest training reward
+is taken. A control such as rlsd+wrong_hint runs with the setting of its method.
+An option that is set, --set credit.gear.alpha=4, is not tuned."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -128,8 +131,8 @@ def _plan(args: argparse.Namespace) -> Plan:
     except ValueError:
         raise GearError(f"--learning-rates {args.learning_rates}: numbers, separated by commas.") from None
     methods = [name.strip() for name in args.credit.split(",") if name.strip()]
-    given = read_settings(args, ("train", "task", "credit"), keys=("model", "task"))
-    settings = merge(load_config(args.config) if args.config else {}, given)
+    settings = load_config(args.config) if args.config else {}
+    settings = merge(settings, read_settings(args, ("train", "task", "credit"), keys=("model", "task"), config=settings))
     if args.task:
         settings = merge(settings, {"task": {"name": args.task}})
     if args.model:

@@ -32,9 +32,10 @@ EPILOG = """examples:
   gear credit transcripts.jsonl --credit gear --model MODEL -o credited.jsonl
   gear credit traces.jsonl --credit gear --model MODEL
 
-A transcript is a line {"messages": [...], "reward": 1.0, "answer": "..."}, tool calls
-and all; docs/transcripts.md has the details. `gear report` opens what is written.
-Traces are those of verifiers; the advantages of their tokens are filled in."""
+A transcript is a line {"messages": [...], "reward": 1.0, "answer": "..."},
+tool calls and all; docs/transcripts.md has the details. `gear report` opens
+what is written. Traces are those of verifiers; the advantages of their tokens
+are filled in."""
 TRANSCRIPTS_ONLY = ("model", "hint_template", "chat_template", "temperature", "device")
 _OWN_SCALE = "{name} would scale rewards its own way, but {what}, and these are used as they are. Add --from-rewards."
 

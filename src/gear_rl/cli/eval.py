@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from gear_rl.tasks import Task
 
 EPILOG = """examples:
-  gear eval                                    the embedded model on the embedded task
-  gear eval --model runs/workshop-gear-0       what training made of it
+  gear eval                                 embedded model and task
+  gear eval --model runs/workshop-gear-0    what training made of it
   gear eval --task gsm8k --data gsm8k --model Qwen/Qwen3-4B --samples 4
-  gear eval --task aime24 --endpoint http://localhost:8000 --model Qwen/Qwen3-4B \\
-            --samples 32 --temperature 0.6 --top-p 0.95 --mode sampled
-  gear eval --check gsm8k --data gsm8k         reference answers 100 %, empty ones 0 %
+  gear eval --task aime24 --endpoint http://localhost:8000 \\
+            --model Qwen/Qwen3-4B --samples 32 --temperature 0.6 \\
+            --top-p 0.95 --mode sampled
+  gear eval --check gsm8k --data gsm8k      references 100 %, empty answers 0 %
 
 After an interruption, the same command continues where it stopped."""
 

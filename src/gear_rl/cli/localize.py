@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from gear_rl.methods import Method
 
 EPILOG = """examples:
-  gear localize                                the embedded model on the embedded task
-  gear localize --model embedded --model runs/workshop-gear-0 --teacher-model embedded
-  gear localize runs/workshop-gear-0           a run's own record, in thirds of its training
-  gear localize steps.jsonl --model PATH       step labels, ProcessBench or PRM800K layout
-  gear localize --arithmetic --model PATH      generated sums with one planted mistake
+  gear localize                              embedded model and task
+  gear localize --model embedded --model runs/workshop-gear-0 \\
+                --teacher-model embedded
+  gear localize runs/workshop-gear-0         a run's record, in thirds
+  gear localize steps.jsonl --model PATH     labels as ProcessBench or PRM800K
+  gear localize --arithmetic --model PATH    sums with one planted mistake
 
 --model may be repeated: each model plays, or scores, and is measured by itself."""
 DEFAULT_ROLLOUTS = 512

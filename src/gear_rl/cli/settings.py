@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +44,22 @@ def parse_assignments(pairs: Iterable[str]) -> dict[str, Any]:
     return settings
 
 
+FullNames = Callable[[str, Mapping[str, Any]], Sequence[str]]
+"""A name without its section, and all settings given → what it may stand for, such as train.steps."""
+
+
 def parse_settings(
-    command: str, pairs: Iterable[str], sections: Sequence[str], *, keys: Sequence[str] = (), short: str | None = None
+    command: str,
+    pairs: Iterable[str],
+    sections: Sequence[str],
+    *,
+    keys: Sequence[str] = (),
+    short: str | None = None,
+    full_names: FullNames = lambda name, given: (),
 ) -> dict[str, Any]:
     """The `--set` pairs of a command that takes SECTION.NAME=VALUE of these `sections`, and KEY=VALUE of these `keys`.
-    NAME=VALUE of any other name is short for `short`.NAME=VALUE, where that is a section."""
+    NAME=VALUE of any other name is short for `short`.NAME=VALUE, where that is a section; without `short` it is an error,
+    and `full_names` is asked what was meant."""
     settings = parse_assignments(pairs)
     for key, value in list(settings.items()):
         if key in keys or (key in sections and isinstance(value, dict)):
@@ -58,8 +69,11 @@ def parse_settings(
         if short is not None and not isinstance(value, dict):
             settings.setdefault(short, {}).setdefault(key, settings.pop(key))
             continue
-        takes = " and ".join(f"{section}.NAME" for section in sections)
-        raise GearError(f"--set {key}: unknown.{did_you_mean(key, [*sections, *keys])} {command} takes {takes}.")
+        meant = [] if isinstance(value, dict) else full_names(key, settings)
+        guess = f" Did you mean {' or '.join(meant)}?" if meant else did_you_mean(key, [*sections, *keys])
+        *most, last = (f"{section}.NAME" for section in sections)
+        takes = f"{', '.join(most)} and {last}" if most else last
+        raise GearError(f"--set {key}: unknown.{guess} {command} takes {takes}.")
     return settings
 
 

@@ -14,11 +14,11 @@ from gear_rl.errors import GearError
 from gear_rl.options import LARGEST_SEED, argument
 
 EPILOG = """examples:
-  gear train                                   GEAR on the embedded model and task
+  gear train                              GEAR on the embedded model and task
   gear train --credit grpo --seed 1
-  gear train --set credit.alpha=4 --set task.hint_errors=0.3 --set train.steps=600
+  gear train --set credit.alpha=4 --set task.hint_errors=0.3
   gear train --set train.lora_rank=16 --set trl.epsilon_high=0.28
-  gear train --task gsm8k --settings           every setting of such a run
+  gear train --task gsm8k --settings      every setting of such a run
   gear train --resume runs/workshop-gear-0
 
 A run's config.json can be given back with --config."""
@@ -120,7 +120,8 @@ def _settings(args: argparse.Namespace) -> dict[str, Any]:
 
     settings = load_config(args.config) if args.config else {}
     settings.pop("format", None)  # a run's own config.json
-    given = read_settings(args, ("train", "task", "credit", "trl"), keys=("model", "seed", "task", "credit"))
+    sections, keys = ("train", "task", "credit", "trl"), ("model", "seed", "task", "credit")
+    given = read_settings(args, sections, keys=keys, config=settings)
     for source in (settings, given):
         for name in ("task", "credit"):
             if isinstance(source.get(name), str):

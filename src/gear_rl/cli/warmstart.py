@@ -14,8 +14,9 @@ from gear_rl.options import check_options
 
 EPILOG = """examples:
   gear warmstart --task gsm8k --data DIR --model MODEL --out warm/gsm8k
-  gear warmstart --task bfcl --set task.category=multi_turn_base --set task.train_share=0.5 --model MODEL \\
-      --set warm.epochs=4 --out warm/bfcl
+  gear warmstart --task bfcl --set task.category=multi_turn_base \\
+      --set task.train_share=0.5 --set warm.epochs=4 \\
+      --model MODEL --out warm/bfcl
   gear train --task gsm8k --data DIR --model warm/gsm8k
 
 warm.NAME: rows, epochs, batch, learning_rate, hinted, longest, pass_tokens.

@@ -62,12 +62,7 @@ def refuse_trl_settings(values: Mapping[str, Any], by_vllm: bool) -> None:
         if name not in GRPOConfig.__dataclass_fields__:
             guess = did_you_mean(name, GRPOConfig.__dataclass_fields__)
             raise GearError(f"trl.{name}: TRL's GRPOConfig has no such field.{guess}")
-        instead = INSTEAD.get(name)
-        if name.startswith(("hub_", "push_to_hub")):
-            instead = instead or _UPLOAD
-        elif name.startswith(("eval_", "per_device_eval", "metric_for")):
-            instead = _EVALUATION
-        if instead is not None:
+        if (instead := _instead(name)) is not None:
             raise GearError(f"trl.{name}: `gear train` sets it. Use instead: {instead}.")
         if name in SAMPLING:
             raise GearError(
@@ -81,6 +76,18 @@ def refuse_trl_settings(values: Mapping[str, Any], by_vllm: bool) -> None:
         if name in CHOICES and values[name] not in CHOICES[name]:
             raise GearError(f"trl.{name}={values[name]!r}: must be one of {', '.join(CHOICES[name])}.")
     check_options(GRPOConfig, values, "trl")
+
+
+def is_free(name: str) -> bool:
+    """Whether `name` is a field of `GRPOConfig` that `trl.NAME` may set, if the run's sampler uses it."""
+    return name in GRPOConfig.__dataclass_fields__ and _instead(name) is None and name not in SAMPLING
+
+
+def _instead(name: str) -> str | None:
+    """What to use in place of a field that `gear train` sets."""
+    if name.startswith(("eval_", "per_device_eval", "metric_for")):
+        return _EVALUATION
+    return INSTEAD.get(name) or (_UPLOAD if name.startswith(("hub_", "push_to_hub")) else None)
 
 
 def refuse_optimizer(name: str) -> None:
