@@ -61,6 +61,7 @@ def uninterrupted(tmp_path_factory):
 def test_a_run_leaves_everything_behind(uninterrupted):
     run, done = uninterrupted
     assert "before → after" in done.stdout and "true success" in done.stdout and str(run) in done.stdout
+    assert "equal rewards" not in done.stdout
     config = json.loads((run / "config.json").read_text())
     assert (
         config["credit"] == {"name": "gear"}

@@ -26,6 +26,7 @@ from gear_rl.signals.sources import as_text
 from gear_rl.tasks import Task, make_task
 from gear_rl.tasks.base import Row, check_rows, instructed, tools_of
 from gear_rl.training.config import TrainConfig
+from gear_rl.training.equal_rewards import note_on_equal_rewards
 from gear_rl.training.failed_writes import naming_failed_writes
 from gear_rl.training.processes import in_first, naming_lost_processes, rollouts_here
 from gear_rl.training.progress import Progress
@@ -126,7 +127,7 @@ def _run(config: TrainConfig, folder: RunFolder, task: Task, model_path: str, sa
     done = in_first(ranks, lambda: read_json(folder.evaluation, strict=False) if folder.evaluation.exists() else {})
     if "after" in done:
         say.line(f"{folder.path} is finished already.")
-        say.summary(done, folder)
+        _show_end(config, folder, done, say)
         return 0
     in_first(ranks, lambda: _refuse_other_processes(folder, ranks.size, resumes=checkpoint is not None))
     model, tokenizer = load_model(model_path, device)
@@ -197,10 +198,16 @@ def _run(config: TrainConfig, folder: RunFolder, task: Task, model_path: str, sa
                 shutil.rmtree(folder.model)
             scratch.replace(folder.model)
             write_json(folder.evaluation, done)
-            say.summary(done, folder)
+            _show_end(config, folder, done, say)
     ranks.wait()
     _refuse_lost_files(folder, writer)
     return 0
+
+
+def _show_end(config: TrainConfig, folder: RunFolder, evaluation: dict[str, Any], say: Progress) -> None:
+    say.summary(evaluation, folder)
+    if note := note_on_equal_rewards(config, folder):
+        say.line(note)
 
 
 def _refuse_lost_files(folder: RunFolder, writer: RecordWriter | None) -> None:
