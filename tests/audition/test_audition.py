@@ -190,7 +190,8 @@ def findings(
     mixed: float = 0.9, trust: tuple = (0.1, 0.05, 0.15), gain: float = 0.4, rows: tuple = (GEAR, GRPO)
 ) -> dict:
     outcome = {"mixed_groups": mixed, "reward": 0.5, "measured_turns": 100}
-    hint = {"reward": 0.5 + gain, "trust": trust[0], "trust_interval": trust[1:], "copied": 0.0}
+    hint = {"reward": 0.5 + gain, "reward_interval": (gain + 0.4, gain + 0.6), "trust": trust[0], "copied": 0.0}
+    hint["trust_interval"] = trust[1:]
     return {"outcome": outcome, "hint": hint, "methods": list(rows)}
 
 
@@ -198,7 +199,7 @@ def test_advice_follows_the_figures():
     assert "distil" in advice(findings())[0] and "gear (0.30" in advice(findings())[1]
     assert "Only 10 %" in advice(findings(mixed=0.1))[0]
     doubtful = advice(findings(trust=(0.0, -0.03, 0.01)))
-    assert "Do not trust" in doubtful[0] and doubtful[-1] == "Prefer methods that read no hint."
+    assert "Do not use the hint" in doubtful[0] and doubtful[-1] == "Prefer methods that read no hint."
     assert "Plain GRPO may be enough" in advice(findings(rows=(row("gear", 0.1, -0.1, 0.3), GRPO)))[1]
     assert "adds little" in advice(findings(gain=0.05))[0]
     copying = findings()
@@ -207,3 +208,31 @@ def test_advice_follows_the_figures():
     without = {**findings(), "hint": None}
     assert len(advice(without)) == 1
     assert "first fifth of a training" in advice(findings(rows=(GEAR, row("token", 0.3, 0.1, 0.5), GRPO)))[-1]
+
+
+NONE, UNCLEAR, CLEAR = (0.0, -0.03, 0.01), (0.48, -0.1, 1.06), (0.48, 0.3, 0.66)
+AVOID = "Prefer methods that read no hint."
+
+
+@pytest.mark.parametrize(
+    ("trust", "gain", "says", "avoid"),
+    [
+        (NONE, 0.4, "reading it raises the reward, but rollouts that follow it do not win more often (reward 0.90 with", True),
+        (NONE, -0.2, "reading it does not raise the reward, and rollouts that follow it do not win more often", True),
+        (UNCLEAR, 0.4, "not clear yet (trust 0.48, -0.10 to 1.06: the interval holds 0): take more prompts.", True),
+        (UNCLEAR, -0.2, "holds 0), and reading it does not raise the reward (reward 0.30 with it, 0.50 without): take", True),
+        (CLEAR, -0.05, "The two measures of the hint disagree. Rollouts that follow it win more often (trust 0.48,", False),
+        (CLEAR, 0.05, "goes with winning (trust 0.48, 0.30 to 0.66), but reading it adds little (reward 0.55 with", False),
+        (CLEAR, 0.4, "The hint helps (reward 0.90 with it, 0.50 without) and following it goes with winning", False),
+        ((0.01, 0.005, 0.015), 0.4, "Do not use the hint", True),  # surely next to nothing
+    ],
+)
+def test_what_is_said_of_the_hint_names_the_measure_it_is_about(trust, gain, says, avoid):
+    said = advice(findings(trust=trust, gain=gain))
+    assert says in said[0] and (AVOID in said) is avoid
+    assert "not trust" not in " ".join(said)  # a measure has that name, and it may be high
+
+
+def test_a_reward_that_may_be_lower_by_chance_is_called_so():
+    assert "this may be chance" in advice(findings(trust=CLEAR, gain=-0.05))[0]
+    assert "chance" not in advice(findings(trust=CLEAR, gain=-0.2))[0]

@@ -82,7 +82,7 @@ def _about(hint: dict[str, Any]) -> list[str]:
     (low, high), trust = hint["reward_interval"], hint["trust_interval"]
     return [
         f"  with it: reward {hint['reward']:.3f} ({low:.3f} to {high:.3f}), success {_percent(hint['success'])}",
-        f"  trust {hint['trust']:.3f} ({trust[0]:.3f} to {trust[1]:.3f}): does following it go with winning?",
+        f"  trust {hint['trust']:.3f} ({trust[0]:.3f} to {trust[1]:.3f}): correlation of following it and winning",
         f"  copied from it: {_percent(hint['copied_with_it'])} of the tokens with it, {_percent(hint['copied'])} without it",
     ]
 
