@@ -20,7 +20,7 @@ from gear_rl.compare.page import html
 from gear_rl.compare.plan import Plan, open_folder
 from gear_rl.compare.results import summarise
 from gear_rl.compare.runner import is_finished, run_all
-from gear_rl.compare.table import markdown, text
+from gear_rl.compare.table import INTERVALS, markdown, text
 from gear_rl.compare.tuning import choose, tried
 from gear_rl.errors import GearError
 from gear_rl.methods import METHODS, method
@@ -119,6 +119,8 @@ def test_verdict_on_known_numbers(tmp_path):
     assert re.search(r"^gear  +better, p 0.010 \(smallest possible 0.002\); 80 %", said, re.M), said
     assert re.search(r"^gear +69.9 +49.9 \(\+5.0.*\) +4.9 \(-25.2\*\)$", said, re.M), said
     assert "nothing was tuned" in said
+    below = said.partition("\noracle ")[2].split("\n\n")[0].splitlines()[1:]  # the table's last row, and what follows it
+    assert 1 <= len(below) <= 2 and " ".join(" ".join(below).split()) == INTERVALS
     assert all(len(line) <= 80 for line in said.splitlines()), max(said.splitlines(), key=len)
     table = markdown(summary).splitlines()
     assert table[3].startswith("| gear | 0.0003 | 69.9 (") and table[3].endswith("| 0/10 |")

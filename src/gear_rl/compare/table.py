@@ -8,6 +8,10 @@ from typing import Any
 from gear_rl.compare.statistics import LEVEL
 
 Row = dict[str, Any]
+INTERVALS = (
+    "in brackets: 95 % intervals over runs, of the mean and of the paired difference, made to hold when some runs collapse: "
+    "wide with few seeds (docs/compare.md)"
+)
 
 
 def points(value: float) -> str:
@@ -67,7 +71,7 @@ def text(summary: dict[str, Any]) -> str:
             low, high = (points(x) for x in cell["difference_interval"])
             line += f" {points(cell['difference'])} ({low}…{high})"
         lines.append(line)
-    lines.append("")
+    lines += [INTERVALS, ""]
     for row in compared:
         said = "the baseline" if row["method"] == base else verdict(row["success"], summary["smallest_p"])
         part = share(row["success"]) if row["method"] != "oracle" else ""
