@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from forked import Forked, fork_workers
 
+from gear_rl.cli import compare as compare_command
+from gear_rl.cli.main import build_parser
 from gear_rl.compare.jobs import Setting
 from gear_rl.compare.page import html
 from gear_rl.compare.plan import Plan, open_folder
@@ -297,3 +299,18 @@ def test_what_a_run_would_refuse_is_refused_before_the_first(tmp_path, capsys):
     task = ["--task", str(tmp_path / "sums.jsonl"), "--model", "nowhere", "--set", "task.judged_by=number"]
     assert main(["compare", "--credit", "grpo,crest", *task, "--out", str(out)]) == 2
     assert "crest needs turn_reward" in capsys.readouterr().err and not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "rates"),
+    [
+        ([], [1.5e-4, 1.2e-3]),
+        (["--model", "folder"], [1.5e-5, 6e-5]),
+        (["--set", "model=folder"], [1.5e-5, 6e-5]),
+        (["--model", "folder", "--learning-rates", "1e-6"], [1e-6]),
+    ],
+)
+def test_the_grid_of_learning_rates_fits_the_model_unless_it_is_given(more, rates):
+    words = ["compare", "--credit", "grpo,gear", *more]
+    args = build_parser(words).parse_args(words)
+    assert compare_command._plan(args).learning_rates == rates

@@ -105,3 +105,17 @@ def test_a_system_prompt_comes_before_the_tasks_own():
         "Be brief.\n\n2 + 2",
     ]
     assert instructed(rows, None) is rows and rows[1]["prompt"][0] is own
+
+
+def test_the_learning_rate_fits_the_model_unless_it_is_given():
+    """6e-4 would ruin a language model within a few steps. A run's config.json says the rate that was used."""
+    rates = {
+        0.0006: {},
+        1.5e-5: {"model": "folder"},
+        1e-4: {"model": "folder", "train": {"lora_rank": 4}},
+        2e-6: {"model": "folder", "train": {"learning_rate": 2e-6}},
+    }
+    for rate, given in rates.items():
+        config = TrainConfig.from_dict(given)
+        assert config.as_dict()["train"]["learning_rate"] == rate
+        assert trl_arguments(config, "runs", make_task("workshop"), on_cpu=True).learning_rate == rate

@@ -17,6 +17,8 @@ from gear_rl.errors import GearError
 if TYPE_CHECKING:
     from gear_rl.compare.plan import Plan
 
+EMBEDDED_RATES, OTHER_RATES = "1.5e-4,1.2e-3", "1.5e-5,6e-5"
+"""Learning rates at which methods do best on the embedded task and on SmolLM2-135M (docs/evidence.md)."""
 EPILOG = """examples:
   gear compare --credit grpo,gear,oracle --seeds 5 --out runs/first
   gear compare --resume runs/first             continue after an interruption
@@ -40,7 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, default=5, help="seeds 0, 1, … of each world (default 5)")
     parser.add_argument("--worlds", metavar="A,B,…", help="values of task.world to compare on")
     parser.add_argument(
-        "--learning-rates", default="1.5e-4,1.2e-3", metavar="LOW,HIGH", help="ends of every grid; one rate: no tuning"
+        "--learning-rates",
+        metavar="LOW,HIGH",
+        help=f"ends of every grid; one rate: no tuning (default: {EMBEDDED_RATES}, or {OTHER_RATES} with a model of your own)",
     )
     parser.add_argument("--tuning-runs", type=COUNT, help="runs to tune each method with (default 12 per tuning world)")
     parser.add_argument("--tuning-worlds", metavar="A,B,…", help="values of task.world to tune on, apart from --worlds")
@@ -126,10 +130,6 @@ def _plan(args: argparse.Namespace) -> Plan:
 
     if not args.credit:
         raise GearError("name the methods to compare: --credit grpo,gear,oracle.")
-    try:
-        rates = [float(rate) for rate in args.learning_rates.split(",")]
-    except ValueError:
-        raise GearError(f"--learning-rates {args.learning_rates}: numbers, separated by commas.") from None
     methods = [name.strip() for name in args.credit.split(",") if name.strip()]
     settings = load_config(args.config) if args.config else {}
     settings = merge(settings, read_settings(args, ("train", "task", "credit"), keys=("model", "task"), config=settings))
@@ -137,12 +137,20 @@ def _plan(args: argparse.Namespace) -> Plan:
         settings = merge(settings, {"task": {"name": args.task}})
     if args.model:
         settings["model"] = args.model
+    rates = _rates(args.learning_rates or (OTHER_RATES if settings.get("model") else EMBEDDED_RATES))
     if isinstance(settings.get("credit"), dict):
         options = options_by_method(settings["credit"], methods)
         settings["credit"] = {name: own for name, own in options.items() if own}
     worlds, tuning_worlds = _numbers(args.worlds, "--worlds"), _numbers(args.tuning_worlds, "--tuning-worlds")
     runs = args.tuning_runs or (12 * max(1, len(tuning_worlds)) * args.tuning_seeds if len(rates) > 1 else 0)
     return Plan(methods, args.seeds, rates, runs, args.tuning_seeds, worlds, tuning_worlds, settings)
+
+
+def _rates(given: str) -> list[float]:
+    try:
+        return [float(rate) for rate in given.split(",")]
+    except ValueError:
+        raise GearError(f"--learning-rates {given}: numbers, separated by commas.") from None
 
 
 def _numbers(given: str | None, flag: str) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from gear_rl.engines import LOSS_TYPES
@@ -33,8 +33,9 @@ class TrainOptions:
     precision: str = option("float32", choices=PRECISIONS)
     """float32, or bfloat16: weights and optimizer stay in float32, forward and backward passes run in bfloat16, and a
     bfloat16 copy of the policy samples."""
-    learning_rate: float = option(6e-4, above=0)
-    """Of the first step; `schedule` says what follows."""
+    learning_rate: float | None = option(None, above=0)
+    """Of the first step; `schedule` says what follows. None: 6e-4 for the embedded model, 1.5e-5 for any other, 1e-4 with
+    LoRA. Models of billions of parameters usually take less."""
     schedule: str = option("linear", choices=SCHEDULES)
     """linear: the learning rate falls to 0 over the run. constant: it stays. At a constant rate some runs of the embedded task
     end where every rollout of a group gives the same answer, which no outcome can correct (docs/experiments.md)."""
@@ -139,6 +140,8 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_instance(self)
+        if self.train.learning_rate is None:  # said in the run's config.json, so that a later default changes no run
+            self.train = replace(self.train, learning_rate=usual_rate(self.model, self.train.lora_rank))
 
     @staticmethod
     def from_dict(values: dict[str, Any]) -> TrainConfig:
@@ -175,6 +178,14 @@ class TrainConfig:
             "train": asdict(self.train),
             "trl": self.trl,
         }
+
+
+def usual_rate(model: str | None, lora_rank: int | None) -> float:
+    """The learning rate where none is given. 6e-4: tuned on the embedded task. 1.5e-5: the lowest of three that were tried on
+    SmolLM2-135M; GRPO's best, and every method learns with it (docs/evidence.md). 1e-4: ours, not measured."""
+    if model is None:
+        return 6e-4
+    return 1e-4 if lora_rank else 1.5e-5
 
 
 def settings(task: str, credit: str) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ def trl_arguments(config: TrainConfig, folder: Path, task: Task, on_cpu: bool, p
     refuse_trl_settings(config.trl, by_vllm)
     refuse_optimizer(options.optimizer)
     here, part = rollouts_here(options, processes)
+    assert options.learning_rate is not None  # `TrainConfig` fills it in
     warmed = "constant_with_warmup" if options.schedule == "constant" and options.warmup_steps else options.schedule
     ours = dict(
         output_dir=str(folder),
