@@ -246,15 +246,15 @@ def test_settings_of_the_words_task_are_tuned_apart_from_what_is_reported(eviden
 
     runs = [run(one, 1000, reward, 0.9 - reward) for one, reward in rewards.items()]
     assert then(runs[:3]) == []  # no choice from a part of the budget
-    assert settings.choose(runs) == {"gear": ("gear_alpha8", 3e-5)}  # by reward, not by success
+    assert settings.choose(runs) == {"gear": ("gear_alpha8", 6e-5)}  # by reward, not by success
     runs += [run(one, 1000, 0.5, 0.1) for one in settings.GRID["grpo"]]
     planned = then(runs)
     assert [(r.arm, r.seed) for r in planned] == [("grpo", 0), ("gear_alpha8", 0), ("grpo", 1), ("gear_alpha8", 1)]
     assert {(r.config["model"], r.config["task"]["world"]) for r in planned} == {("other", 2)}
     best = settings.choose(runs)
     runs += [run(best["gear"], 0, 0.5, 0.5), run(best["gear"], 1, 0.5, 0.7), run(best["grpo"], 1, 0.5, 0.2)]
-    assert "| gear | gear_alpha8 | 3e-05 | 0.900 (0.0) | yes |" in settings.tuning_table(runs)
-    assert "| gear | gear_alpha8, 3e-05 | 50.0, 70.0 | 60.0 | +50.0 | 60.0 |" in settings.table(runs)  # seed 0: no partner
+    assert "| gear | gear_alpha8 | 6e-05 | 0.900 (0.0) | yes |" in settings.tuning_table(runs)
+    assert "| gear | gear_alpha8, 6e-05 | 50.0, 70.0 | 60.0 | +50.0 | 60.0 |" in settings.table(runs)  # seed 0: no partner
 
 
 def test_the_headline_is_repeated_with_the_best_settings_over_worlds(evidence, tmp_path, monkeypatch):
