@@ -40,8 +40,8 @@ class TorchAttention:
     """In place of `attention`, as it was before: the query heads that share a head of the cache are more queries to it."""
 
     def __init__(self) -> None:
-        self.biases: dict[int, Tensor] = {}
-        """What the first layer of a forward has made of the mask."""
+        self.prepared: tuple[Tensor, Tensor] | None = None
+        """A forward's mask, and what its first layer has made of it."""
 
     def __call__(
         self, qkv: Tensor, keys: Tensor, values: Tensor, seen: Tensor, columns: Tensor, q_heads: int, scale: float
@@ -50,11 +50,10 @@ class TorchAttention:
         shared, tokens = q_heads // heads, columns.numel()
         query = qkv[:, : q_heads * width].view(batch, tokens, q_heads, width).transpose(1, 2)
         wide = seen[:, :, None].expand(-1, -1, shared, -1, -1).flatten(2, 3)
-        if seen.data_ptr() not in self.biases:
-            bias = torch.zeros_like(wide, dtype=query.dtype).masked_fill_(~wide, -torch.inf)
-            self.biases = {seen.data_ptr(): bias}
+        if self.prepared is None or self.prepared[0] is not seen:
+            self.prepared = seen, torch.zeros_like(wide, dtype=query.dtype).masked_fill_(~wide, -torch.inf)
         query = query.reshape(batch, heads, shared * tokens, width)
-        read = scaled_dot_product_attention(query, keys, values, attn_mask=self.biases[seen.data_ptr()], scale=scale)
+        read = scaled_dot_product_attention(query, keys, values, attn_mask=self.prepared[1], scale=scale)
         return read.reshape(batch, q_heads, tokens, width).transpose(1, 2).reshape(-1, q_heads * width)
 
 
@@ -132,6 +131,8 @@ def main() -> int:
     if not torch.cuda.is_available():
         print("decode_attention.py: the kernel runs on CUDA devices only, and there is none.", file=sys.stderr)
         return 2
+    if options.processes > 1 and options.out:
+        parser.error("--out goes with one process; several print what they measure")
     if options.processes > 1:
         each = [subprocess.Popen([sys.executable, __file__, "--parts", "token"]) for _ in range(options.processes)]
         return max(one.wait() for one in each)

@@ -28,6 +28,8 @@ COMPARED: tuple[tuple[Setting, Setting], ...] = (
 
 def by_setting(runs: list[Run]) -> dict[Setting, dict[int, Run]]:
     found: dict[Setting, dict[int, Run]] = {}
+    if len({(run["hint"], run["world"]) for run in runs}) != 1:
+        raise SystemExit("the runs are of several hints or handbooks: they cannot be compared.")
     for run in sorted(runs, key=lambda run: (*setting(run), run["seed"])):
         found.setdefault(setting(run), {})[run["seed"]] = run
     return found
@@ -47,7 +49,7 @@ def table(runs: list[Run]) -> str:
         reward = mean(map(late_reward, by_seed.values()))
         lines.append(f"| {named(one)} | {shown} | {mean(sampled):.1f} | {mean(greedy):.1f} | {reward:.3f} |")
     lines += ["", "| | mean (95 % over seeds) | each pair | greedy, mean |", "|---" * 4 + "|"]
-    for one, other in COMPARED:
+    for one, other in (pair for pair in COMPARED if found.keys() >= set(pair)):
         seeds = sorted(found[one].keys() & found[other].keys())
         apart = {
             how: [100 * (success(found[one][seed], how) - success(found[other][seed], how)) for seed in seeds]

@@ -105,6 +105,14 @@ def plan(args: argparse.Namespace, train: dict[str, Any], task: dict[str, Any]) 
     ]
 
 
+def _refuse_other_runs(planned: Sequence[Run], folder: Path) -> None:
+    """A file is known by arm, hint, rate and seed alone: one of another warm start must not pass for this one's."""
+    for one in planned:
+        path = folder / f"{one.name}.json"
+        if path.is_file() and json.loads(path.read_text()).get("config", one.config) != one.config:
+            raise SystemExit(f"{path} is a run with another model or other settings: use another --folder.")
+
+
 def make_run(
     args: argparse.Namespace, train: dict[str, Any], task: dict[str, Any], arm: str, hint: str, rate: float, seed: int
 ) -> Run:
@@ -143,6 +151,7 @@ def run(
         return [*runs, *(then(results(folder)) if then else [])]
 
     planned = known()
+    _refuse_other_runs(planned, folder)
     left = [one for one in planned if not (folder / f"{one.name}.json").is_file()]
     print(f"{len(planned) - len(left)} of {len(planned)} runs are finished", flush=True)
     if not left or minutes <= 0:

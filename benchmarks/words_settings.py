@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
@@ -66,17 +67,21 @@ def tried(runs: list[Run]) -> dict[str, dict[Setting, Run]]:
 
 
 def choose(runs: list[Run]) -> dict[str, Setting]:
-    """Method → its setting, of the methods that have had the whole budget."""
+    """Method → its setting, of the methods that have had the whole budget. A run whose reward is not a number is none."""
     return {
         method: max(GRID[method], key=lambda one: late_reward(found[one]))
         for method, found in tried(runs).items()
-        if len(found) == len(GRID[method])
+        if len(found) == len(GRID[method]) and all(math.isfinite(late_reward(run)) for run in found.values())
     }
 
 
 def plan(args: argparse.Namespace, train: Run, task: Run) -> tuple[list[Planned], Callable[[list[Run]], list[Planned]]]:
     """The tuning runs, method by method; and from finished runs to the reported ones, seed by seed, of methods with a setting.
     The reported runs have `args.reported_model` and `args.reported_world`."""
+    if args.reported_model == args.model or args.reported_world == task.get("world", 0):
+        raise SystemExit("--reported-model, --reported-world: another warm start and handbook than those of the tuning runs.")
+    if any(seed >= FIRST_TUNING_SEED for seed in args.seeds):
+        raise SystemExit(f"--seeds: below {FIRST_TUNING_SEED}, where the seeds of tuning begin.")
     apart = argparse.Namespace(**{**vars(args), "model": args.reported_model})
 
     def reported(finished: list[Run]) -> list[Planned]:

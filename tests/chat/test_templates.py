@@ -68,6 +68,33 @@ def test_an_end_token_that_does_not_end_turns_is_an_error(template):
         Replies(tokenizer).ids("noon")
 
 
+PHI3 = (  # passes over roles it does not know, and ends a whole dialogue with another token than a turn
+    "{% for message in messages %}{% if message['role'] in ('user', 'assistant') %}"
+    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% else %}{{ '<pad>' }}{% endif %}"
+)
+
+
+def test_an_end_token_of_whole_dialogues_is_an_error():
+    tokenizer = characters(PHI3)
+    tokenizer.eos_token = "<pad>"
+    with pytest.raises(GearError, match=r"'<pad>' does not end a turn .* where the dialogue goes on"):
+        Replies(tokenizer).ids([{"role": "user", "content": "noon"}])
+
+
+def test_a_reply_that_the_template_leaves_out_is_an_error():
+    tokenizer = characters(PHI3.replace("<pad>", ""))
+    assert "noon" in text(tokenizer, Replies(tokenizer).ids([{"role": "user", "content": "noon"}]))
+    with pytest.raises(GearError, match="leaves out messages of the role 'tool'"):
+        Replies(tokenizer).ids("noon")
+
+
+def test_an_end_token_that_opens_the_dialogue_is_no_error():
+    tokenizer = characters("<pad>" + CHATML)
+    tokenizer.eos_token = "<pad>"
+    assert text(tokenizer, Replies(tokenizer).ids("noon")) == "<|im_start|>tool\nnoon<|im_end|>\n<|im_start|>assistant\n"
+
+
 def test_template_settings_reach_every_turn():
     tokenizer = characters(QWEN3.read_text())
     ids = Replies(tokenizer, enable_thinking=False).ids("noon")

@@ -244,7 +244,11 @@ def test_settings_of_the_words_task_are_tuned_apart_from_what_is_reported(eviden
         curves = {"reward": [1.0, reward]}  # the first half must not count
         return {"arm": one[0], "learning_rate": one[1], "hint": "calls", "seed": seed, "after": after, "curves": curves}
 
+    for wrong in ({"reported_model": "tuning"}, {"reported_world": 1}, {"seeds": [0, 1000]}):
+        with pytest.raises(SystemExit):
+            settings.plan(Namespace(**{**vars(asked), **wrong}), {}, {"world": 1})
     runs = [run(one, 1000, reward, 0.9 - reward) for one, reward in rewards.items()]
+    assert settings.choose([*runs[:3], run(settings.GRID["gear"][3], 1000, float("nan"), 0.9)]) == {}
     assert then(runs[:3]) == []  # no choice from a part of the budget
     assert settings.choose(runs) == {"gear": ("gear_alpha8", 6e-5)}  # by reward, not by success
     runs += [run(one, 1000, 0.5, 0.1) for one in settings.GRID["grpo"]]

@@ -6,7 +6,7 @@ from triton.compiler import ASTSource
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon._runtime import GluonASTSource
 
-from gear_rl.sampling.attention_kernel import attention_kernel
+from gear_rl.sampling.attention_kernel import MOST_QUERIES, attention_kernel, tile
 from gear_rl.sampling.layer_kernels import store_kernel, swiglu_kernel
 from gear_rl.sampling.rotary_kernel import rotary_kernel
 from gear_rl.scoring.backends import kernels, kernels_hopper, kernels_mixture
@@ -60,26 +60,31 @@ def build_hopper(**constants):
     return made.asm["ptx"], made.metadata.shared
 
 
-def build_for_sampling(kernel, pointers, constants, capability):
-    kinds = {**dict.fromkeys(pointers, "*bf16"), **dict.fromkeys(constants, "constexpr")}
+def build_for_sampling(kernel, pointers, constants, capability, kind="bf16", **options):
+    kinds = {**dict.fromkeys(pointers, f"*{kind}"), **dict.fromkeys(constants, "constexpr")}
     kinds |= {name: kind for name, kind in (("columns", "*i64"), ("seen", "*u8")) if name in pointers}
     kinds |= {"scale": "fp32"}
     signature = {name: kinds.get(name, "i32") for name in kernel.arg_names}
-    source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
-    return triton.compile(source, target=GPUTarget("cuda", capability, 32)).asm["ptx"]
+    strides = ("_row", "_head", "_column", "_token")
+    aligned = {(i,): [["tt.divisibility", 16]] for i, n in enumerate(signature) if n in pointers or n.endswith(strides)}
+    source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=aligned)
+    made = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
+    return made.asm["ptx"], made.metadata.shared
 
 
 for kernel, pointers, constants in (
     (rotary_kernel, ("q", "k", "cos", "sin"), {"Q_HEADS": 16, "K_HEADS": 4, "HALF": 32}),
-    (
-        attention_kernel,
-        ("qkv", "keys", "values", "seen", "columns", "out"),
-        {"D": 64, "WIDTH": 64, "QUERIES": 16, "COLUMNS": 64, "EXACT": False},
-    ),
     (store_kernel, ("qkv", "cos", "sin", "keys", "values", "columns"), {"Q_HEADS": 16, "KV_HEADS": 4, "HALF": 32}),
     (swiglu_kernel, ("both", "out"), {"BLOCK": 1024}),
 ):
-    assert all("st.global" in build_for_sampling(kernel, pointers, constants, capability) for capability in (80, 90))
+    assert all("st.global" in build_for_sampling(kernel, pointers, constants, capability)[0] for capability in (80, 90))
+for width, kind, size in ((64, "bf16", 2), (128, "bf16", 2), (256, "bf16", 2), (64, "fp32", 4), (128, "fp32", 4)):
+    at_once, stages = tile(width * size)
+    constants = {"D": width, "WIDTH": width, "QUERIES": MOST_QUERIES, "COLUMNS": at_once, "EXACT": False}
+    for capability, most in ((86, 99 << 10), (90, 227 << 10))[: 2 if width == 64 else 1]:
+        pointers = ("qkv", "keys", "values", "seen", "columns", "out")
+        ptx, shared = build_for_sampling(attention_kernel, pointers, constants, capability, kind, num_stages=stages)
+        assert "st.global" in ptx and shared <= most, (width, kind, capability, shared)
 plain = {"HAS_BIAS_S": False, "HAS_BIAS_T": False, "CAPPED_S": False, "CAPPED_T": False, "TILES": 12}
 rich = {"HAS_BIAS_S": True, "HAS_BIAS_T": True, "CAPPED_S": True, "CAPPED_T": True, "TILES": 12}
 hopper = {"BM": 128, "BN": 128, "BK": 64, "GROUP": 16, "TMA": True}

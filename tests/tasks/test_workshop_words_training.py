@@ -175,6 +175,9 @@ def test_a_run_that_fails_does_not_hold_up_the_rest(benchmarks, warm, tmp_path, 
     runs.run([failing, good], tmp_path / "runs", minutes=5, processes=1)
     assert time.monotonic() - began < 150, "it waited for its deadline"
     assert [path.stem for path in (tmp_path / "runs").iterdir()] == [good.name]
+    other = runs.plan(asked, small, {"jobs": 2})
+    with pytest.raises(SystemExit, match="another model or other settings"):
+        runs.run(other, tmp_path / "runs", minutes=0, processes=1)
     assert f"{failing.name} failed" in capfd.readouterr().out
 
 

@@ -146,6 +146,12 @@ class Replies:
 
     def __init__(self, tokenizer: Any, **chat: Any) -> None:
         self._tokenizer, self._chat, self._kept, self._bytes = tokenizer, chat, OrderedDict[str, list[int]](), 0
+        self._written: set[str] = set()
+        """Roles that the template is known to write."""
+
+    def check(self) -> None:
+        """Raises if the tokenizer's end token and its chat template do not fit together."""
+        _ = self._before
 
     @cached_property
     def _before(self) -> tuple[int, int]:
@@ -153,19 +159,31 @@ class Replies:
 
         Raises where the template writes on after the last one: then it is not what ends a turn, and replies would be cut off
         at a wrong place. transformers 5.17 reads `<|im_start|>` as the end mark of some GGUF files, for one."""
-        ids, end = rendered_ids(self._tokenizer, OPENING, **self._chat), self._tokenizer.eos_token_id
-        count = ids.count(end)
-        rest = self._tokenizer.decode(ids[len(ids) - ids[::-1].index(end) :]) if count else ""
-        if rest.strip():
-            raise GearError(
-                f"the tokenizer's end token {self._tokenizer.eos_token!r} does not end a turn in its chat template, which goes "
-                f"on with {rest.strip()[:80]!r}. Set tokenizer.eos_token to the token that ends a turn, and save the tokenizer."
-            )
-        return len(ids), count
+        ids = rendered_ids(self._tokenizer, OPENING, **self._chat)
+        ends = self._ends(ids)
+        rest = self._tokenizer.decode(ids[ends[-1] + 1 :]).strip() if ends else ""
+        if rest:
+            raise self._not_the_end(f"which goes on with {rest[:80]!r}")
+        return len(ids), len(ends)
 
-    def check(self) -> None:
-        """Raises if the tokenizer's end token and its chat template do not fit together."""
-        _ = self._before
+    def _ends(self, ids: list[int]) -> list[int]:
+        """Where the end mark stands. As the first token it opens the dialogue."""
+        end = self._tokenizer.eos_token_id  # once: it is looked up in the vocabulary each time
+        return [i for i, token in enumerate(ids) if token == end and i]
+
+    def _not_the_end(self, why: str) -> GearError:
+        return GearError(
+            f"the tokenizer's end token {self._tokenizer.eos_token!r} does not end a turn in its chat template, {why}. Set "
+            "tokenizer.eos_token to the token that ends a turn, and save the tokenizer."
+        )
+
+    def _check_role(self, role: str) -> None:
+        """Some templates pass over roles that they do not know, and the policy would go on without having read a reply."""
+        if role not in self._written:
+            probe = {"role": role, "content": "gearprobe"}
+            if "gearprobe" not in rendered(self._tokenizer, [*OPENING, probe], **self._chat):
+                raise GearError(f"the chat template leaves out messages of the role {role!r}: the model cannot read the reply.")
+            self._written.add(role)
 
     def ids(self, reply: str | list[Message]) -> list[int]:
         key = reply if isinstance(reply, str) else json.dumps(reply)
@@ -175,11 +193,14 @@ class Replies:
             reply = well_formed(reply)
             answer = [{"role": "tool", "content": reply}] if isinstance(reply, str) else reply
             length, count = self._before
+            for message in answer:
+                self._check_role(message["role"])
             after = rendered_ids(self._tokenizer, [*OPENING, *answer], add_generation_prompt=True, **self._chat)
             # Counted, not measured: templates write the last assistant turn in another way than earlier ones (Qwen3 gives
             # it an empty thought), so that the same end mark stands at another place before and after the reply.
-            end = self._tokenizer.eos_token_id  # once: it is looked up in the vocabulary each time
-            ends = [i for i, token in enumerate(after) if token == end]
+            ends = self._ends(after)
+            if len(ends) < count:  # Phi-3 writes it at the end of a whole dialogue only
+                raise self._not_the_end("which leaves it out where the dialogue goes on")
             self._kept[key] = after[ends[count - 1] + 1 if count else length :]
             self._bytes += _bytes(key, self._kept[key])
             while self._bytes > MOST_KEPT and len(self._kept) > 1:

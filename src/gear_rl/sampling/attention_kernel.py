@@ -65,6 +65,12 @@ def attention_kernel(
     tl.store(out + to, read.to(out.dtype.element_ty), inside)
 
 
+def tile(head_bytes: int) -> tuple[int, int]:
+    """Bytes of a head's key → columns of the cache that a program reads at once, and how many such reads are under way. Keys
+    and values of all of them must fit the shared memory of small GPUs (99 KB); 128 columns were the fastest on an H200."""
+    return max(16, min(128, (1 << 14) // head_bytes)), 3 if head_bytes <= 256 else 2
+
+
 def attention(
     qkv: Tensor, keys: Tensor, values: Tensor, seen: Tensor, columns: Tensor, q_heads: int, scale: float
 ) -> Tensor:
@@ -76,9 +82,11 @@ def attention(
     assert qkv.stride(1) == keys.stride(3) == seen.stride(3) == 1 and keys.stride() == values.stride()
     out = qkv.new_empty(qkv.size(0), q_heads * width)
     queries = min(MOST_QUERIES, max(16, triton.next_power_of_2(shared * tokens)))
+    padded = max(16, triton.next_power_of_2(width))
+    at_once, stages = tile(padded * keys.element_size())
     attention_kernel[(keys.size(0) * heads, triton.cdiv(shared * tokens, queries))](
         qkv, keys, values, seen.view(torch.uint8), columns, out, scale / math.log(2), tokens, shared, heads, qkv.stride(0),
-        *keys.stride()[:3], seen.stride(0), seen.stride(2), D=width, WIDTH=max(16, triton.next_power_of_2(width)),
-        QUERIES=queries, COLUMNS=128, EXACT=not qkv.is_cuda,
+        *keys.stride()[:3], seen.stride(0), seen.stride(2), D=width, WIDTH=padded,
+        QUERIES=queries, COLUMNS=at_once, EXACT=not qkv.is_cuda, num_stages=stages,
     )  # fmt: skip
     return out

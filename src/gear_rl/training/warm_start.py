@@ -120,6 +120,12 @@ def rollouts_of(tokenizer: Any, task: Task, rows: Sequence[Row], longest: int) -
     return ReferenceRollouts(tokenizer, task, rows, longest)
 
 
+def check_end_token(replies: Replies, rows: Sequence[Row]) -> None:
+    """It is part of what the model learns, in a single turn too. Prompts that are plain text need no chat template."""
+    if any(not isinstance(row["prompt"], str) for row in rows):
+        replies.check()
+
+
 class Demonstrations:
     """Rollouts that the task writes for the warm start (`Task.demonstration`), new ones in every epoch."""
 
@@ -127,7 +133,7 @@ class Demonstrations:
         self.tokenizer, self.task, self.rows, self.longest = tokenizer, task, rows, longest
         self.count, self.rejected, self.too_long = len(rows), 0, 0
         self._replies = Replies(tokenizer)
-        self._replies.check()
+        check_end_token(self._replies, rows)
 
     def epoch(self, rng: random.Random, hinted: float) -> list[Example]:
         rows = rng.sample(self.rows, len(self.rows))
@@ -160,7 +166,7 @@ class ReferenceRollouts:
     def __init__(self, tokenizer: Any, task: Task, rows: Sequence[Row], longest: int) -> None:
         tools = [tools_of(task, row) for row in rows]
         replies, lists = Replies(tokenizer), any(tools) and not writes_tools(tokenizer)
-        replies.check()  # the end token is part of what the model learns, in a single turn too
+        check_end_token(replies, rows)
         plain = tokenized_prompts(tokenizer, [row["prompt"] for row in rows], tools)
         with_hint = [hinted_prompt(row["prompt"], row.get("hint") or "", task.hint_template) for row in rows]
         hinted = tokenized_prompts(tokenizer, with_hint, tools)
