@@ -112,6 +112,13 @@ def hint_forms_peers(b: Budget) -> Columns:
     return {name: plan for name, plan in columns.items() if name != "no_hint"}
 
 
+def hint_forms_base_teacher(b: Budget) -> Columns:
+    """GEAR in every column of `hint_forms`, with a teacher that keeps the starting weights; there it has the policy's own."""
+    few = _long_runs(b)
+    columns = {name: few.plan(["gear"], task=dict(options), teacher="base") for name, options in HINTS.items()}
+    return columns | {"sibling": few.plan(["gear+sibling_hint"], teacher="base")}
+
+
 def controls(b: Budget) -> Columns:
     """Outcomes shuffled, against shuffled GRPO at the same rate; another problem's hint, against GRPO."""
     both = [
@@ -165,8 +172,8 @@ def sensitivity(b: Budget) -> Columns:
 TABLES: dict[str, Callable[[Budget], Columns]] = {
     table.__name__: table
     for table in (
-        headline, segments, directions, hint_forms, hint_forms_peers, hint_forms_directions, controls, hidden_facts,
-        every_method, sensitivity,
+        headline, segments, directions, hint_forms, hint_forms_peers, hint_forms_directions,
+        hint_forms_base_teacher, controls, hidden_facts, every_method, sensitivity,
     )
 }
 
