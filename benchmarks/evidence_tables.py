@@ -115,8 +115,8 @@ def hint_forms_peers(b: Budget) -> Columns:
 def hint_forms_base_teacher(b: Budget) -> Columns:
     """GEAR in every column of `hint_forms`, with a teacher that keeps the starting weights; there it has the policy's own."""
     few = _long_runs(b)
-    columns = {name: few.plan(["gear"], task=dict(options), teacher="base") for name, options in HINTS.items()}
-    return columns | {"sibling": few.plan(["gear+sibling_hint"], teacher="base")}
+    columns = {name: few.plan(["grpo", "gear"], task=dict(options), teacher="base") for name, options in HINTS.items()}
+    return columns | {"sibling": few.plan(["grpo", "gear+sibling_hint"], teacher="base")}
 
 
 def controls(b: Budget) -> Columns:
