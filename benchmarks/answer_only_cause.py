@@ -34,9 +34,9 @@ LOST = 0.5
 """Tools (answers) are lost when, in two records in a row, less than this share of those of the first record is right."""
 
 
-def measure(teacher: str, alpha: float, world: int, seed: int, steps: int) -> dict[str, Any]:
+def measure(teacher: str, alpha: float, world: int, seed: int, steps: int, eval_rows: int = 500) -> dict[str, Any]:
     settings = {
-        "train.steps": steps, "train.eval_rows": 500, "train.record_every": EVERY, "train.mix_steps": 0,
+        "train.steps": steps, "train.eval_rows": eval_rows, "train.record_every": EVERY, "train.mix_steps": 0,
         "train.teacher": teacher, "task.world": world, "task.hint_form": "answer", "credit.alpha": alpha,
     }  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
@@ -108,6 +108,21 @@ def table(runs: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def push(runs: list[dict[str, Any]], teacher: str, far: bool) -> float:
+    """Mean over the records in which the hinted self is `far`, or near. Above 0: credit pushes towards right tools."""
+    points = [point for run in runs if run["teacher"] == teacher for point in run["points"] if "push" in point]
+    chosen = [point["push"] for point in points if (point["divergence"] > FAR) == far]
+    return mean(chosen) if chosen else 0.0
+
+
+def pushes(runs: list[dict[str, Any]]) -> str:
+    lines = ["| teacher | push while the hinted self is near | while it is far |", "|---" * 3 + "|"]
+    for teacher in dict.fromkeys(run["teacher"] for run in runs):
+        near, far = (f"{push(runs, teacher, far):+.2f}".replace("-", "−") for far in (False, True))
+        lines.append(f"| {teacher} | {near} | {far} |")
+    return "\n".join(lines)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--teachers", nargs="+", default=["live", "base"], choices=["live", "sync", "ema", "base"])
@@ -122,7 +137,7 @@ def main() -> int:
     with ThreadPoolExecutor(args.workers) as pool:
         runs = list(pool.map(lambda cell: measure(*cell, args.steps), cells))
     write_json(args.out, {"steps": args.steps, "every": EVERY, "runs": runs})
-    print(table(runs))
+    print(table(runs) + "\n\n" + pushes(runs))
     return 0
 
 
