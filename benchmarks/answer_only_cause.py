@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -20,6 +18,8 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import mean
 from typing import Any
+
+from embedded_run import train
 
 from gear_rl.files import write_json
 from gear_rl.records.record import open_record
@@ -41,9 +41,7 @@ def measure(teacher: str, alpha: float, world: int, seed: int, steps: int, eval_
     }  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
-        command = [sys.executable, "-m", "gear_rl", "train", "--credit", "gear", "--seed", str(seed), "--out", str(run)]
-        command += [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        train(run, "gear", seed, settings)
         after = json.loads((run / "evaluation.json").read_text())
         points = read(open_record(run / "rollouts.jsonl")[1])
     named = {"teacher": teacher, "alpha": alpha, "world": world, "seed": seed}

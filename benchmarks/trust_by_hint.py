@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from embedded_run import train
 from evidence_tables import HINTS
 
 from gear_rl.files import write_json
@@ -42,9 +41,7 @@ def measure(kind: str, world: int, seed: int, steps: int) -> dict[str, Any]:
     settings |= {f"task.{name}": value for name, value in options.items()}
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
-        command = [sys.executable, "-m", "gear_rl", "train", "--credit", method, "--seed", str(seed), "--out", str(run)]
-        command += [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        train(run, method, seed, settings)
         rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     most = [row["guards/trust"] for row in rows]
     return {

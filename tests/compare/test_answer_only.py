@@ -94,6 +94,7 @@ def test_the_published_drift(script, page):
     drift = script("words_drift")
     found = drift.read([RESULTS / f"words_smollm2{name}_h200.json" for name in names])
     every = [point for points in found.values() for point in points]
-    for points in (every, drift.within(found)):
-        size, _ = drift.correlation(points)
-        assert f"{len(points)} runs" in page and f"{size:.2f}".replace("-", "−") in page
+    within = drift.within(found)
+    all_runs, in_starts = (f"{drift.correlation(points)[0]:.2f}".replace("-", "−") for points in (every, within))
+    assert f"Over the {len(every)} runs of GEAR, `token` and random segments with the answer alone" in page
+    assert f"have a rank correlation of {all_runs}; ranked within each warm start, {len(within)} runs, {in_starts} (" in page

@@ -149,7 +149,8 @@ def _run(config: TrainConfig, folder: RunFolder, task: Task, model_path: str, sa
             if hints_are_answers(config, test_rows):
                 say.line(
                     "note: every hint is the reference answer alone. With such hints no method is shown to gain over GRPO, "
-                    "and runs of GEAR collapsed (none with train.teacher=base). Better hints show the steps (docs/evidence.md)."
+                    "and runs of GEAR collapsed (on the embedded task none with train.teacher=base). Better hints "
+                    "show the steps (docs/evidence.md)."
                 )
             say.line(f"evaluating on {len(test_rows)} unseen problems …")
             untrained = Sampler(options.precision)(model)
