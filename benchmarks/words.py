@@ -7,11 +7,13 @@ goes wrong, and which credit method learns most.
     python benchmarks/words.py tune   --model WARM --folder runs/rates --minutes 30 --processes 8 --out rates.json
     python benchmarks/words.py settings --model WARM --set task.world=1 --reported-model WARM2 --reported-world 2 \\
         --folder runs/settings --minutes 30 --processes 9 --out settings.json
+    python benchmarks/words.py teacher --model WARM --folder runs/teacher --minutes 30 --processes 4 --out teacher.json
     python benchmarks/words.py table  words.json --svg words.svg
 
 `tune` gives every method three learning rates, then trains it with the best of them (words_rates.py). `settings` gives it four
-pairs of learning rate and strength, then trains it with the best from another warm start (words_settings.py). All three of
-`train`, `tune` and `settings` may be called again with the same folder: finished runs are kept, the others start over.
+pairs of learning rate and strength, then trains it with the best from another warm start (words_settings.py). `teacher` trains
+GEAR with a live and with a frozen teacher (words_teacher.py). All four of `train`, `tune`, `settings` and `teacher` may be
+called again with the same folder: finished runs are kept, the others start over.
 docs/workshop_words.md has the whole recipe.
 """
 
@@ -27,6 +29,7 @@ import words_picture
 import words_rates
 import words_runs
 import words_settings
+import words_teacher
 
 from gear_rl.cli.arguments import add_set
 from gear_rl.cli.settings import parse_settings
@@ -101,6 +104,16 @@ def settings(args: argparse.Namespace) -> int:
     return tune(args, words_settings)
 
 
+def teacher(args: argparse.Namespace) -> int:
+    given = _given(args, "train")
+    planned = words_teacher.plan(args, given.get("train", {}), given.get("task", {}))
+    words_runs.run(planned, args.folder, args.minutes, args.processes)
+    results = words_runs.collect(args.folder)
+    write_json(args.out, results)
+    print(words_teacher.table(results["runs"]))
+    return 0
+
+
 def table(args: argparse.Namespace) -> int:
     results = json.loads(args.results.read_text())
     print(words_runs.table(results))
@@ -154,6 +167,9 @@ def main() -> int:
     one.add_argument("--seeds", nargs="+", type=int, default=[0, 1], help="of the runs with the chosen settings")
     one.add_argument("--reported-model", required=True, help="the warm start of the runs with the chosen settings")
     one.add_argument("--reported-world", required=True, type=int, help="its handbook")
+    schedule(one)
+    one = command(teacher, "task.NAME, train.NAME")
+    one.add_argument("--seeds", nargs="+", type=int, default=[0, 1])
     schedule(one)
     one = command(table, None)
     one.add_argument("results", type=Path)
