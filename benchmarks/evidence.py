@@ -67,9 +67,10 @@ def reuse(plan: Plan, jobs: list[Job], runs: Path, out: Path) -> None:
 
 
 def run_column(
-    plan: Plan, folder: Path, out: Path, workers: int, until: float, tune_only: bool = False
+    plan: Plan, folder: Path, out: Path, workers: int, until: float, tune_only: bool = False, only: tuple[str, ...] = ()
 ) -> dict[str, Any] | None:
-    """The column's results, or None where runs are left for another time. `tune_only`: the settings tried and chosen."""
+    """The column's results, or None where runs are left for another time. `tune_only`: the settings tried and chosen.
+    `only`: the methods whose reported runs are made now, if not all."""
     for world in [*plan.reported, *plan.tuning_worlds]:  # a model that is missing is an error before the first run
         prepare(plan.config(Job(plan.methods[0], Setting(plan.learning_rates[0]), 0, world)))[0].close()
     plan = open_folder(folder, plan)
@@ -90,7 +91,9 @@ def run_column(
         rewards = {method: {str(one.setting): round(one.reward, 4) for one in each} for method, each in found.items()}
         return {"plan": asdict(plan), "tried": rewards, "chosen": {method: str(one) for method, one in chosen.items()}}
     jobs = plan.comparison_jobs(chosen)
-    if all_of(jobs):
+    if all_of([job for job in jobs if not only or job.method in only]) or any(
+        not is_finished(folder / "runs" / job.name) for job in jobs
+    ):
         return None
     summary = summarise(plan, folder, chosen, found, target=0.5)
     write_json(folder / "summary.json", summary)
@@ -128,20 +131,29 @@ def main() -> int:
     parser.add_argument("--worlds", type=numbers, default=Budget.worlds, help="as 1,2,3; some tables use fewer")
     parser.add_argument("--tuning-runs", type=int, default=Budget.tuning_runs)
     parser.add_argument("--tuning-worlds", type=numbers, default=Budget.tuning_worlds)
+    parser.add_argument("--tuning-seeds", type=int, default=Budget.tuning_seeds, help="of each setting in each tuning world")
+    parser.add_argument("--report", default="", help="methods, separated by commas: only their reported runs for now")
     parser.add_argument("--tune-only", action="store_true", help="the settings tried and chosen, and no reported run")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--smoke", action="store_true", help="two steps of a part of the table")
     given = parser.parse_args()
     until = time.time() + 60 * given.minutes
     train = {"steps": given.steps, "eval_rows": 500, "mix_steps": 0}  # a λ that falls to 0 would leave GRPO for most steps
-    budget = Budget(given.seeds, given.worlds, given.tuning_worlds, given.tuning_runs, train=tuple(train.items()))
+    budget = Budget(
+        given.seeds, given.worlds, given.tuning_worlds, given.tuning_seeds, given.tuning_runs, train=tuple(train.items())
+    )
     columns = smoke(given.table, budget) if given.smoke else TABLES[given.table](budget)
     chosen = given.only.split(",") if given.only else list(columns)
     results = {}
     for name in chosen:
         if name not in columns:
             raise GearError(f"--only {name}: {given.table} has the columns {', '.join(columns)}.")
-        found = run_column(columns[name], given.out / given.table / name, given.out, given.workers, until, given.tune_only)
+        only = tuple(given.report.split(",")) if given.report else ()
+        for method in only:
+            if method not in columns[name].methods:
+                raise GearError(f"--report {method}: {name} has {', '.join(columns[name].methods)}.")
+        folder = given.out / given.table / name
+        found = run_column(columns[name], folder, given.out, given.workers, until, given.tune_only, only)
         if found is not None:
             results[name] = found
     left = [name for name in chosen if name not in results]

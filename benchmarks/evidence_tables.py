@@ -39,6 +39,7 @@ class Budget:
     seeds: int = 12
     worlds: tuple[int, ...] = (1, 2, 3)
     tuning_worlds: tuple[int, ...] = (4,)
+    tuning_seeds: int = 1
     tuning_runs: int = 8
     learning_rates: tuple[float, ...] = (3e-4, 6e-4)
     """Above 6e-4 runs of every method collapse now and then, so one tuning run chooses by luck (docs/experiments.md)."""
@@ -51,8 +52,8 @@ class Budget:
         settings |= {"credit": credit} if credit else {}
         tunes = len(self.learning_rates) > 1
         return Plan(
-            methods, self.seeds, list(self.learning_rates), self.tuning_runs if tunes else 0, 1, list(self.worlds),
-            list(self.tuning_worlds) if tunes else [], settings, self.tuning_steps,
+            methods, self.seeds, list(self.learning_rates), self.tuning_runs if tunes else 0, self.tuning_seeds,
+            list(self.worlds), list(self.tuning_worlds) if tunes else [], settings, self.tuning_steps,
         )  # fmt: skip
 
 
@@ -81,8 +82,10 @@ def directions(b: Budget) -> Columns:
 def _long_runs(b: Budget) -> Budget:
     """400 steps, the default of `gear train`. Strengths are tuned for each column by itself, in runs of 200 steps at 6e-4
     (GRPO: four rates)."""
+    worlds = b.worlds[:2] if b.worlds == Budget.worlds else b.worlds
+    four_settings = 4 * len(b.tuning_worlds) * b.tuning_seeds
     return replace(
-        b, seeds=min(b.seeds, 4), worlds=b.worlds[:2], tuning_runs=4, tuning_steps=200,
+        b, seeds=min(b.seeds, 4), worlds=worlds, tuning_runs=four_settings, tuning_steps=200,
         learning_rates=(5e-4, 7.2e-4),  # with four strengths one rate is tried, their geometric mean: 6e-4
         train=(*b.train, ("steps", 400)),
     )  # fmt: skip
@@ -141,6 +144,22 @@ def controls(b: Budget) -> Columns:
     return {"perfect": b.plan([*methods, "oracle"])}
 
 
+def controls_of_turns(b: Budget) -> Columns:
+    """Outcomes shuffled for methods that are told more of them than the reward: of turns, channels, decisions or distances.
+    Settings as `every_method` and `headline` tuned them."""
+    few = replace(b, seeds=min(b.seeds, 2))
+
+    def shuffled(rate: float, **tuned: dict[str, Any]) -> Plan:
+        names = [name for method in tuned for name in (method, f"{method}+shuffled_outcomes")]
+        credit = {name: tuned[name.partition("+")[0]] for name in names}
+        return replace(few, learning_rates=(rate,)).plan(["grpo", *names], credit=credit)
+
+    turns = shuffled(
+        6e-4, mt_grpo={"turn_weight": 4.0}, crest={"mix": 0.3, "clip": 0.28}, crpo={"certainty": 0.0}, oracle={}
+    )
+    return {"turns": turns, "spans": shuffled(4.92e-4, shear={})}
+
+
 def hidden_facts(b: Budget) -> Columns:
     """A fifth of all facts stands in no hint: what is learned about them does not come from hints."""
     return {"hidden_20": b.plan(["grpo", *READERS, "oracle"], task={"hidden_facts": 0.2})}
@@ -173,7 +192,7 @@ TABLES: dict[str, Callable[[Budget], Columns]] = {
     table.__name__: table
     for table in (
         headline, segments, directions, hint_forms, hint_forms_peers, hint_forms_directions,
-        hint_forms_base_teacher, controls, hidden_facts, every_method, sensitivity,
+        hint_forms_base_teacher, controls, controls_of_turns, hidden_facts, every_method, sensitivity,
     )
 }
 
