@@ -166,7 +166,11 @@ def test_a_small_part_of_a_table_runs_and_stops_in_time(tmp_path):
     tuning = json.loads((tmp_path / "controls_tuning.json").read_text())["columns"]["perfect"]
     assert {method: len(each) for method, each in tuning["tried"].items()} == {"grpo": 4, "gear": 4}
     assert all(tuning["tried"][m][tuning["chosen"][m]] == max(tuning["tried"][m].values()) for m in ("grpo", "gear"))
-    assert len(list((tmp_path / "controls" / "perfect" / "runs").glob("*/config.json"))) == 8  # no reported run yet
+    made = tmp_path / "controls" / "perfect" / "runs"
+    assert len(list(made.glob("*/config.json"))) == 8  # no reported run yet
+    assert "0 of 1 columns are complete; to continue" in run("--report", "gear")
+    reported = {path.name.partition("-")[0] for path in made.iterdir() if path.is_dir() and "-100" not in path.name}
+    assert reported == {"gear"}
     assert "1 of 1 columns are complete" in run()
     column = json.loads((tmp_path / "controls.json").read_text())["columns"]["perfect"]
     methods = {run["method"] for run in column["runs"]}
@@ -262,6 +266,28 @@ def test_settings_of_the_words_task_are_tuned_apart_from_what_is_reported(eviden
     runs += [run(best["gear"], 0, 0.5, 0.5), run(best["gear"], 1, 0.5, 0.7), run(best["grpo"], 1, 0.5, 0.2)]
     assert "| gear | gear_alpha8 | 6e-05 | 0.900 (0.0) | yes |" in settings.tuning_table(runs)
     assert "| gear | gear_alpha8, 6e-05 | 50.0, 70.0 | 60.0 | +50.0 | 60.0 |" in settings.table(runs)  # seed 0: no partner
+
+
+def test_a_frozen_teacher_is_compared_with_a_live_one_on_the_same_seeds(evidence):
+    import words_teacher as teacher
+
+    asked = Namespace(model="warm", device="cpu", seeds=[0, 1])
+    planned = teacher.plan(asked, {"eval_rows": 64}, {"world": 3})
+    assert [(one.hint, one.arm, one.seed) for one in planned[:4]] == [
+        ("answer", "gear_alpha4_base", 0), ("answer", "gear_alpha4", 0), ("calls", "gear_alpha4_base", 0), ("calls", "gear_alpha4", 0),
+    ]  # fmt: skip
+    assert len(planned) == 8 and len({one.name for one in planned}) == 8
+    assert {(one.arm, one.config["train"]["teacher"]) for one in planned} == {("gear_alpha4_base", "base"), ("gear_alpha4", "live")}
+    assert all(one.config["credit"] == {"name": "gear", "alpha": 4.0} for one in planned)
+
+    def run(arm: str, seed: int, success: float) -> dict:
+        after = {"sampled": {"success": success}, "greedy": {"success": success + 0.1}}
+        return {"arm": arm, "hint": "answer", "seed": seed, "after": after, "curves": {"divergence": [9.0, 9.0, 0.2, 0.4]}}
+
+    runs = [run("gear_alpha4", 0, 0.02), run("gear_alpha4", 1, 0.2), run("gear_alpha4_base", 0, 0.15)]
+    drawn = teacher.table(runs, start=16.0)
+    assert "| answer only | live | 2.0, 20.0 | 11.0 | 21.0 |  | 0.300 | 1 of 2 |" in drawn
+    assert "| answer only | base | 15.0 | 15.0 | 25.0 | +13.0 | 0.300 | 0 of 1 |" in drawn and "right" not in drawn
 
 
 def test_the_headline_is_repeated_with_the_best_settings_over_worlds(evidence, tmp_path, monkeypatch):
