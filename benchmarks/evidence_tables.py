@@ -144,9 +144,9 @@ def controls(b: Budget) -> Columns:
     return {"perfect": b.plan([*methods, "oracle"])}
 
 
-def controls_of_turns(b: Budget) -> Columns:
-    """Outcomes shuffled for methods that are told more of them than the reward: of turns, channels, decisions or distances.
-    Settings as `every_method` and `headline` tuned them."""
+def controls_of_peers(b: Budget) -> Columns:
+    """Outcomes shuffled for methods that are told more of them than the reward, of turns, channels, decisions or distances; and
+    for those that add imitation. Settings as `every_method` and `headline` tuned them."""
     few = replace(b, seeds=min(b.seeds, 2))
 
     def shuffled(rate: float, **tuned: dict[str, Any]) -> Plan:
@@ -157,7 +157,22 @@ def controls_of_turns(b: Budget) -> Columns:
     turns = shuffled(
         6e-4, mt_grpo={"turn_weight": 4.0}, crest={"mix": 0.3, "clip": 0.28}, crpo={"certainty": 0.0}, oracle={}
     )
-    return {"turns": turns, "spans": shuffled(4.92e-4, shear={})}
+    imitation = shuffled(6e-4, sdar={"coefficient": 0.3}, sdpg={"coefficient": 1.0})
+    return {"turns": turns, "spans": shuffled(4.92e-4, shear={}), "imitation": imitation}
+
+
+def wrong_hints(b: Budget) -> Columns:
+    """Another problem's hint, with the settings that three worlds chose for right hints (`headline_again.py`)."""
+    tuned = {"gear": {"alpha": 8.0}, "token": {"alpha": 8.0}, "rlsd": {"mix": 1.0, "clip": 1.0}}
+    credit = {f"{method}+wrong_hint": options for method, options in tuned.items()}
+    few = replace(b, seeds=min(b.seeds, 4), learning_rates=(6e-4,))
+    return {"another_problem": few.plan(["grpo", *credit], credit=credit)}
+
+
+def no_luck(b: Budget) -> Columns:
+    """The question at the end has an answer that is hardly ever right by luck: success certifies every decision."""
+    few = replace(b, seeds=min(b.seeds, 3), worlds=b.worlds[:2])
+    return {"exact": few.plan(["grpo", "gear", "rlsd", "oracle"], task={"answer": "exact"})}
 
 
 def hidden_facts(b: Budget) -> Columns:
@@ -192,7 +207,8 @@ TABLES: dict[str, Callable[[Budget], Columns]] = {
     table.__name__: table
     for table in (
         headline, segments, directions, hint_forms, hint_forms_peers, hint_forms_directions,
-        hint_forms_base_teacher, controls, controls_of_turns, hidden_facts, every_method, sensitivity,
+        hint_forms_base_teacher, controls, controls_of_peers, wrong_hints, no_luck, hidden_facts, every_method,
+        sensitivity,
     )
 }
 
