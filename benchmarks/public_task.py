@@ -26,6 +26,7 @@ from statistics import mean, variance
 from typing import Any
 
 import words_runs
+from smallest_difference import detectable
 from words_runs import ARMS, Run, late_reward
 
 from gear_rl.evaluation.evaluate import evaluate_model
@@ -169,15 +170,6 @@ def table_of(results: dict[str, Any]) -> str:
             f"\n{pairs} pairs spread by {spread:.1f}: a difference of {detectable(spread, pairs):.1f} would show."
         )
     return "\n".join(lines)
-
-
-def detectable(spread: float, pairs: int, power: float = 0.8, level: float = 0.05) -> float:
-    """The difference that a paired t-test shows with this power."""
-    from scipy import optimize, stats
-
-    least = stats.t.ppf(1 - level / 2, pairs - 1)
-    missed = optimize.brentq(lambda shift: stats.nct.cdf(least, pairs - 1, shift) - (1 - power), 0.0, 100.0)
-    return float(missed) * spread / math.sqrt(pairs)
 
 
 def main() -> int:

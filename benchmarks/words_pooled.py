@@ -3,7 +3,7 @@
 Each file is what `words.py train --out` wrote, of one warm start. A method with and without its tuned strength
 (`gear`, `gear_alpha4`) is one row: what differs between warm starts cancels in a pair, what differs in strength does not.
 Seeds of one warm start are alike, so with several files the mean and its interval (Student's) are over the warm starts' own
-means; with one file, over its seeds.
+means; with one file, over its seeds. "Could be seen": the smallest mean that these warm starts, or seeds, would have shown.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import mean, stdev
 
 from scipy import stats
+from smallest_difference import detectable
 from words_runs import WITHOUT_HINT
 
 from gear_rl.compare.plan import FIRST_TUNING_SEED
@@ -76,16 +77,18 @@ def interval(values: list[float]) -> str:
 
 
 def table(runs: dict[Key, float]) -> str:
-    lines = ["| hint | | pairs, warm starts | mean (95 %) | least to most of pairs |", "|---" * 5 + "|"]
+    heads = ["hint", "", "pairs, warm starts", "mean (95 %)", "least to most of pairs", "could be seen"]
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     for hint, rows in COMPARED.items():
         for arm, other in rows:
             by_start = differences(runs, hint, arm, other)
             pairs = [apart for each in by_start.values() for apart in each]
             if len(pairs) > 1:
-                middle = interval(pairs if len(by_start) == 1 else [mean(each) for each in by_start.values()])
+                units = pairs if len(by_start) == 1 else [mean(each) for each in by_start.values()]
+                seen = f"{detectable(stdev(units), len(units)):.1f}" if len(units) > 2 else ""
                 counts, span = f"{len(pairs)}, {len(by_start)}", f"{signed(min(pairs))} to {signed(max(pairs))}"
                 shown = "none" if {arm, other} <= set(WITHOUT_HINT) else HINTS[hint]
-                lines.append(f"| {shown} | {arm} over {other} | {counts} | {middle} | {span} |")
+                lines.append(f"| {shown} | {arm} over {other} | {counts} | {interval(units)} | {span} | {seen} |")
     return "\n".join(lines)
 
 
