@@ -26,7 +26,7 @@ from statistics import mean, variance
 from typing import Any
 
 import words_runs
-from smallest_difference import detectable
+from differences import detectable
 from words_runs import ARMS, Run, late_reward
 
 from gear_rl.evaluation.evaluate import evaluate_model

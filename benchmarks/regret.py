@@ -15,9 +15,10 @@ import json
 import random
 from collections import Counter
 from pathlib import Path
-from statistics import quantiles
+from statistics import mean, quantiles, stdev
 from typing import Any
 
+from differences import detectable, signed
 from evidence_tables import PEERS, READERS
 
 from gear_rl.compare.plan import FIRST_TUNING_SEED
@@ -99,6 +100,24 @@ def worst_intervals(cells: Cells, resamples: int = 2000) -> dict[str, tuple[floa
     return {name: (quantiles(x, n=40)[0], quantiles(x, n=40)[-1]) for name, x in found.items()}
 
 
+def beside_the_best(cells: Cells, method: str) -> str:
+    """Markdown: the method less the best of the others in each column, over pairs of the same world and seed."""
+    heads = ["hint", "best other", f"{method} over it, mean (least to most)", "ahead in", "by world", "could be seen"]
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    for column, methods in cells.items():
+        best = max((name for name in methods if name != method), key=lambda name: mean_of(methods[name]))
+        apart = {place: value - methods[best][place] for place, value in methods[method].items()}
+        pairs = list(apart.values())
+        worlds = {world: mean(x for place, x in apart.items() if place[0] == world) for world, _ in sorted(apart)}
+        seen = f"{detectable(stdev(pairs), len(pairs)):.1f}" if len(pairs) > 2 else ""
+        lines.append(
+            f"| {column} | {best} | {signed(mean(pairs))} ({signed(min(pairs))} to {signed(max(pairs))}) "
+            f"| {sum(x > 0 for x in pairs)} of {len(pairs)} "
+            f"| {', '.join(f'{world}: {signed(x)}' for world, x in worlds.items())} | {seen} |"
+        )
+    return "\n".join(lines)
+
+
 def table(cells: Cells) -> str:
     """Markdown: success of each method in each column, and its worst regret."""
     lines = [f"| method | {' | '.join(cells)} | worst regret (95 %) |", "|---" * (len(cells) + 2) + "|"]
@@ -116,9 +135,11 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("sources", type=Path, nargs="+", help="the folder of the runs, or a file that --out wrote")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--beside", default="checked_hints", help="the method of the second table")
     given = parser.parse_args()
     runs = [run for source in given.sources for run in read_runs(source)]
     if given.out:
         lines = ",\n".join(json.dumps(run) for run in runs)
         given.out.write_text(f'{{"runs": [\n{lines}\n]}}\n')
-    print(table(cells_of(runs)))
+    cells = cells_of(runs)
+    print(f"{table(cells)}\n\n{beside_the_best(cells, given.beside)}")

@@ -15,8 +15,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from differences import signed
 from trust_by_hint import TITLES
-from words_pooled import signed
 
 from gear_rl.compare.plan import FIRST_TUNING_SEED
 

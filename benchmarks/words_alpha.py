@@ -9,9 +9,10 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 
-from words_pooled import interval, signed
+from differences import detectable, signed
+from words_pooled import interval
 from words_rates import success
 from words_runs import late_reward
 from words_settings import Run, Setting, setting
@@ -48,7 +49,7 @@ def table(runs: list[Run]) -> str:
         shown = ", ".join(f"{value:.1f}" for value in sampled)
         reward = mean(map(late_reward, by_seed.values()))
         lines.append(f"| {named(one)} | {shown} | {mean(sampled):.1f} | {mean(greedy):.1f} | {reward:.3f} |")
-    lines += ["", "| | mean (95 % over seeds) | each pair | greedy, mean |", "|---" * 4 + "|"]
+    lines += ["", "| | mean (95 % over seeds) | each pair | could be seen | greedy, mean |", "|---" * 5 + "|"]
     for one, other in (pair for pair in COMPARED if found.keys() >= set(pair)):
         seeds = sorted(found[one].keys() & found[other].keys())
         apart = {
@@ -56,8 +57,9 @@ def table(runs: list[Run]) -> str:
             for how in ("sampled", "greedy")
         }
         each = ", ".join(map(signed, apart["sampled"]))
-        cells = f"{named(one)} over {named(other)} | {interval(apart['sampled'])} | {each} | {signed(mean(apart['greedy']))}"
-        lines.append(f"| {cells} |")
+        seen = f"{detectable(stdev(apart['sampled']), len(seeds)):.1f}" if len(seeds) > 2 else ""
+        cells = [f"{named(one)} over {named(other)}", interval(apart["sampled"]), each, seen, signed(mean(apart["greedy"]))]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

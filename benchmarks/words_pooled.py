@@ -14,8 +14,8 @@ import math
 from pathlib import Path
 from statistics import mean, stdev
 
+from differences import detectable, signed
 from scipy import stats
-from smallest_difference import detectable
 from words_runs import WITHOUT_HINT
 
 from gear_rl.compare.plan import FIRST_TUNING_SEED
@@ -61,10 +61,6 @@ def differences(runs: dict[Key, float], hint: str, arm: str, other: str) -> dict
         if key[1:3] == (arm, hint) and beside in runs:
             found.setdefault(key[0], []).append(runs[key] - runs[beside])
     return found
-
-
-def signed(value: float) -> str:
-    return f"{round(value, 1) + 0.0:+.1f}".replace("-", "−").replace("+0.0", "0.0")
 
 
 def interval(values: list[float]) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from words_pooled import signed
+from differences import signed
 from words_runs import Run as Planned
 from words_runs import late_reward, make_run
 

@@ -23,7 +23,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from words_pooled import interval, signed
+from differences import signed
+from words_pooled import interval
 from words_rates import HINT, success
 from words_runs import Run as Planned
 from words_runs import late_reward, make_run

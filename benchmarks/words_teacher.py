@@ -15,8 +15,9 @@ import json
 from pathlib import Path
 from statistics import mean
 
+from differences import signed
 from words_drift import late
-from words_pooled import HINTS, signed
+from words_pooled import HINTS
 from words_rates import success
 from words_runs import Run as Planned
 from words_runs import make_run
