@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -28,8 +29,11 @@ def picture(table: dict[str, Any]) -> str:
     columns = min(4, len(panels))
     width, height = columns * PANEL + 20, -(-len(panels) // columns) * HEIGHT
 
+    highest = max(most for points in panels.values() for _, _, (_, most) in points)
+    end = math.ceil(10 * highest) / 10
+
     def y_of(value: float, row: int) -> float:
-        return row * HEIGHT + TOP + (HEIGHT - TOP - BOTTOM) * (1 - value)
+        return row * HEIGHT + TOP + (HEIGHT - TOP - BOTTOM) * (1 - value / end)
 
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">',
@@ -39,7 +43,7 @@ def picture(table: dict[str, Any]) -> str:
         row, left = p // columns, (p % columns) * PANEL + LEFT
         inner = PANEL - LEFT - 10
         parts.append(f'<text x="{left}" y="{row * HEIGHT + 18}" font-size="13">{option}</text>')
-        for share in (0, 0.5, 1):
+        for share in (0, end / 2, end):
             y = y_of(share, row)
             parts.append(f'<line x1="{left}" x2="{left + inner}" y1="{y:.0f}" y2="{y:.0f}" stroke="#ddd"/>')
             parts.append(f'<text x="{left - 5}" y="{y + 4:.0f}" text-anchor="end" fill="#555">{100 * share:.0f}</text>')

@@ -19,8 +19,8 @@ SMOOTH = 5
 
 
 def picture(result: dict[str, Any]) -> str:
-    bars = _bars(result, BOTTOM + 78)
-    height = BOTTOM + 96 + 14 * len(bars)
+    bars = _bars(result, BOTTOM + 82)
+    height = BOTTOM + 100 + 14 * len(bars)
     titles = {"D": "KL(student ‖ hinted self), nats", "gap": "log p − log q of the sampled token"}
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="12">',
@@ -30,8 +30,8 @@ def picture(result: dict[str, Any]) -> str:
     ]
     for i, (name, around) in enumerate(result["around_first_wrong"].items()):
         text = f"{'any' if name == 'all' else name}, {around['rollouts']} rollouts"
-        parts.append(f'<text x="{LEFT + 185 * i}" y="{BOTTOM + 38}" fill="{COLOURS[name]}">first wrong: {text}</text>')
-    parts.append(f'<text x="{LEFT}" y="{BOTTOM + 66}" font-size="13">mean KL by kind of token and label, nats</text>')
+        parts.append(f'<text x="{LEFT + 185 * i}" y="{BOTTOM + 48}" fill="{COLOURS[name]}">first wrong: {text}</text>')
+    parts.append(f'<text x="{LEFT}" y="{BOTTOM + 72}" font-size="13">mean KL by kind of token and label, nats</text>')
     return "\n".join([*parts, *bars, "</svg>", ""])
 
 
@@ -61,6 +61,7 @@ def _curves(result: dict[str, Any], signal: str, x0: float, title: str) -> list[
     for offset in (0, 10, 20, 30, 40):
         x = at(offset, 0)[0]
         parts.append(f'<text x="{x:.1f}" y="{BOTTOM + 16}" text-anchor="middle" fill="#555">{offset}</text>')
+    parts.append(f'<text x="{x0}" y="{BOTTOM + 30}" fill="#555">tokens after the first wrong one</text>')
     for name, points in curves.items():
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y in (at(p["offset"], p["mean"]) for p in points))
         parts.append(f'<polyline points="{line}" fill="none" stroke="{COLOURS[name]}" stroke-width="1.8"/>')
