@@ -67,6 +67,19 @@ def test_regret_is_the_distance_to_the_best_over_what_all_have(evidence):
     assert "| grpo | 30.0 | 30.0 | 60.0 (60.0 to 60.0), right |" in drawn
 
 
+def test_a_method_is_set_beside_the_best_of_the_others_pair_by_pair(evidence):
+    import regret
+
+    ours = {(1, 0): 50.0, (1, 1): 60.0, (2, 0): 40.0}
+    cells = {"hint": {"ours": ours, "best": {(1, 0): 52.0, (1, 1): 58.0, (2, 0): 48.0}, "worse": dict.fromkeys(ours, 0.0)}}
+    row = regret.beside_the_best(cells, "ours").splitlines()[-1]
+    assert row.startswith("| hint | best | −2.7 (−8.0 to +2.0) | 1 of 3 | 1: 0.0, 2: −8.0 | 16.4 |")
+
+    first = {"column": "hint", "method": "gear", "success": 0.1, "world": 1, "seed": 0}
+    cells = regret.cells_of([first, first | {"method": "opsd"}, first | {"success": 0.7}])
+    assert cells["hint"]["gear"] == {(1, 0): 70.0}  # the later source replaces the earlier run
+
+
 def test_the_interval_of_the_worst_regret_knows_a_run_that_collapsed(evidence):
     import regret
 
@@ -84,23 +97,6 @@ def test_the_interval_of_the_worst_regret_knows_a_run_that_collapsed(evidence):
     one, other = ({(1, seed): value for seed, value in enumerate(values)} for values in ((60.0, 0.0), (0.0, 60.0)))
     best_changes = regret.worst_intervals({"hint": {"one": one, "other": other}})
     assert best_changes["one"] == best_changes["other"] == (0, 60)  # equal on average, best in turn
-
-
-def test_the_page_has_the_worst_regrets_of_the_published_runs(evidence):
-    import regret
-
-    page = (BENCHMARKS.parent / "docs" / "evidence.md").read_text()
-    cells = regret.cells_of(regret.read_runs(BENCHMARKS / "results" / "hint_forms.json"))
-    assert {len(values) for methods in cells.values() for values in methods.values()} == {8}
-    for method, by_column in regret.regrets(cells).items():
-        row = next(line for line in page.splitlines() if line.startswith(f"| {method} | ") and line.count("|") == 12)
-        assert row.split("|")[-2].split()[0] == f"{max(by_column.values()):.1f}"
-    files = [BENCHMARKS / "results" / f"hint_forms{name}.json" for name in ("", "_sibling_again", "_again")]
-    every = regret.cells_of([run for file in files for run in regret.read_runs(file)])
-    low, high = regret.worst_intervals(every)["checked_hints"]
-    worst = max(regret.regrets(every)["checked_hints"].values())
-    assert page.count(f"over all runs is {worst:.1f} ({low:.1f} to {high:.1f})") == 1
-    assert page.count(f"over all runs: {worst:.1f} ({low:.1f} to {high:.1f})") == 1
 
 
 def test_runs_without_a_hint_are_made_once_for_all_hints(evidence, tmp_path):
@@ -201,18 +197,6 @@ def test_pooled_pairs_are_of_one_warm_start_and_seed(evidence, tmp_path):
     assert "| right | gear over grpo | 2, 2 | +20.0 | +10.0 to +30.0 |" in words_pooled.table(runs)
 
 
-def test_the_page_shows_the_language_model_as_the_published_runs_have_it(evidence):
-    import words_alpha
-    import words_pooled
-    import words_rates
-
-    page, results = (BENCHMARKS.parent / "docs" / "evidence.md").read_text(), BENCHMARKS / "results"
-    names = ("", "_second", "_third", "_fourth", "_fifth", "_sixth", "_seventh", "_eighth", "_ninth", "_tenth")
-    assert words_pooled.table(words_pooled.read([results / f"words_smollm2{name}_h200.json" for name in names])) in page
-    assert words_rates.table(json.loads((results / "words_smollm2_tenth_h200.json").read_text())["runs"]) in page
-    assert words_alpha.table(json.loads((results / "words_smollm2_eleventh_h200.json").read_text())["runs"]) in page
-
-
 def test_rates_of_the_words_task_are_chosen_by_reward_on_the_tuning_seed(evidence, monkeypatch):
     import words_rates
 
@@ -274,10 +258,12 @@ def test_a_frozen_teacher_is_compared_with_a_live_one_on_the_same_seeds(evidence
     asked = Namespace(model="warm", device="cpu", seeds=[0, 1])
     planned = teacher.plan(asked, {"eval_rows": 64}, {"world": 3})
     assert [(one.hint, one.arm, one.seed) for one in planned[:4]] == [
-        ("answer", "gear_alpha4_base", 0), ("answer", "gear_alpha4", 0), ("calls", "gear_alpha4_base", 0), ("calls", "gear_alpha4", 0),
+        ("answer", "gear_alpha4_base", 0), ("answer", "gear_alpha4", 0),
+        ("calls", "gear_alpha4_base", 0), ("calls", "gear_alpha4", 0),
     ]  # fmt: skip
     assert len(planned) == 8 and len({one.name for one in planned}) == 8
-    assert {(one.arm, one.config["train"]["teacher"]) for one in planned} == {("gear_alpha4_base", "base"), ("gear_alpha4", "live")}
+    teachers = {(one.arm, one.config["train"]["teacher"]) for one in planned}
+    assert teachers == {("gear_alpha4_base", "base"), ("gear_alpha4", "live")}
     assert all(one.config["credit"] == {"name": "gear", "alpha": 4.0} for one in planned)
 
     def run(arm: str, seed: int, success: float) -> dict:

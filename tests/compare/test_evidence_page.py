@@ -1,0 +1,52 @@
+"""docs/evidence.md shows what the published runs say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+RESULTS = BENCHMARKS / "results"
+
+
+@pytest.fixture
+def page(monkeypatch) -> str:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return (BENCHMARKS.parent / "docs" / "evidence.md").read_text()
+
+
+def test_the_page_has_the_worst_regrets_of_the_published_runs(page):
+    import regret
+
+    cells = regret.cells_of(regret.read_runs(RESULTS / "hint_forms.json"))
+    assert {len(values) for methods in cells.values() for values in methods.values()} == {8}
+    for method, by_column in regret.regrets(cells).items():
+        row = next(line for line in page.splitlines() if line.startswith(f"| {method} | ") and line.count("|") == 12)
+        assert row.split("|")[-2].split()[0] == f"{max(by_column.values()):.1f}"
+    files = [RESULTS / f"hint_forms{name}.json" for name in ("", "_sibling_again", "_again")]
+    every = regret.cells_of([run for file in files for run in regret.read_runs(file)])
+    low, high = regret.worst_intervals(every)["checked_hints"]
+    worst = max(regret.regrets(every)["checked_hints"].values())
+    assert page.count(f"over all runs is {worst:.1f} ({low:.1f} to {high:.1f})") == 1
+    assert page.count(f"over all runs: {worst:.1f} ({low:.1f} to {high:.1f})") == 1
+
+
+def test_the_page_shows_the_language_model_as_the_published_runs_have_it(page):
+    import words_alpha
+    import words_pooled
+    import words_rates
+
+    names = ("", "_second", "_third", "_fourth", "_fifth", "_sixth", "_seventh", "_eighth", "_ninth", "_tenth")
+    assert words_pooled.table(words_pooled.read([RESULTS / f"words_smollm2{name}_h200.json" for name in names])) in page
+    assert words_rates.table(json.loads((RESULTS / "words_smollm2_tenth_h200.json").read_text())["runs"]) in page
+    assert words_alpha.table(json.loads((RESULTS / "words_smollm2_eleventh_h200.json").read_text())["runs"]) in page
+
+
+def test_the_page_shows_what_is_left_with_shuffled_outcomes(page):
+    import shuffled_outcomes
+
+    tables = [json.loads((RESULTS / f"{name}.json").read_text()) for name in ("controls", "controls_of_peers")]
+    columns = [column["runs"] for found in tables for column in found["columns"].values()]
+    assert len(columns) == 4 and shuffled_outcomes.table(columns) in page
