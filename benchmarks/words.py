@@ -5,13 +5,15 @@ goes wrong, and which credit method learns most.
     python benchmarks/words.py curves --model WARM --out curves.json --svg curves.svg
     python benchmarks/words.py train  --model WARM --folder runs/words --minutes 9 --processes 3 --out words.json
     python benchmarks/words.py tune   --model WARM --folder runs/rates --minutes 30 --processes 8 --out rates.json
-    python benchmarks/words.py settings --model WARM --set task.world=1 --reported-model WARM2 --reported-world 2 \\
-        --folder runs/settings --minutes 30 --processes 9 --out settings.json
+    python benchmarks/words.py settings --model WARM2 --set task.world=2 --folder runs/two --minutes 20 --out tuned.json
+    python benchmarks/words.py settings --model WARM3 --set task.world=3 --folder runs/three --minutes 20 --out reported.json \\
+        --tuned tuned.json
     python benchmarks/words.py teacher --model WARM --folder runs/teacher --minutes 30 --processes 4 --out teacher.json
     python benchmarks/words.py table  words.json --svg words.svg
 
 `tune` gives every method three learning rates, then trains it with the best of them (words_rates.py). `settings` gives it four
-pairs of learning rate and strength, then trains it with the best from another warm start (words_settings.py). `teacher` trains
+pairs of learning rate and strength and, called with their results, trains it with the best from another warm start
+(words_settings.py). `teacher` trains
 GEAR with a live and with a frozen teacher (words_teacher.py). All four of `train`, `tune`, `settings` and `teacher` may be
 called again with the same folder: finished runs are kept, the others start over.
 docs/workshop_words.md has the whole recipe.
@@ -79,38 +81,37 @@ def curves(args: argparse.Namespace) -> int:
     return 0
 
 
+def _results(args: argparse.Namespace, planned: list[Any], then: Any = None) -> dict[str, Any]:
+    """Of the runs that have ended in time, in `args.out` too. `then`: the runs that follow from finished ones."""
+    words_runs.run(planned, args.folder, args.minutes, args.processes, then)
+    results = words_runs.collect(args.folder)
+    write_json(args.out, results)
+    return results
+
+
 def train(args: argparse.Namespace) -> int:
     given = _given(args, "train")
-    words_runs.run(
-        words_runs.plan(args, given.get("train", {}), given.get("task", {})), args.folder, args.minutes, args.processes
-    )
-    write_json(args.out, words_runs.collect(args.folder))
-    print(words_runs.table(json.loads(args.out.read_text())))
+    print(words_runs.table(_results(args, words_runs.plan(args, given.get("train", {}), given.get("task", {})))))
     return 0
 
 
-def tune(args: argparse.Namespace, rule: Any = words_rates) -> int:
-    """`rule`: the module that plans the runs and shows them."""
+def tune(args: argparse.Namespace) -> int:
     given = _given(args, "train")
-    first, then = rule.plan(args, given.get("train", {}), given.get("task", {}))
-    words_runs.run(first, args.folder, args.minutes, args.processes, then)
-    results = words_runs.collect(args.folder)
-    write_json(args.out, results)
-    rule.show(results["runs"])
+    words_rates.show(_results(args, *words_rates.plan(args, given.get("train", {}), given.get("task", {})))["runs"])
     return 0
 
 
 def settings(args: argparse.Namespace) -> int:
-    return tune(args, words_settings)
+    given = _given(args, "train")
+    made = _results(args, words_settings.plan(args, given.get("train", {}), given.get("task", {})))["runs"]
+    words_settings.show([*words_settings.read(args.tuned), *made])
+    return 0
 
 
 def teacher(args: argparse.Namespace) -> int:
     given = _given(args, "train")
     planned = words_teacher.plan(args, given.get("train", {}), given.get("task", {}))
-    words_runs.run(planned, args.folder, args.minutes, args.processes)
-    results = words_runs.collect(args.folder)
-    write_json(args.out, results)
-    print(words_teacher.table(results["runs"]))
+    print(words_teacher.table(_results(args, planned)["runs"]))
     return 0
 
 
@@ -165,8 +166,7 @@ def main() -> int:
     methods = list(words_settings.GRID)
     one.add_argument("--methods", nargs="+", default=methods, choices=methods)
     one.add_argument("--seeds", nargs="+", type=int, default=[0, 1], help="of the runs with the chosen settings")
-    one.add_argument("--reported-model", required=True, help="the warm start of the runs with the chosen settings")
-    one.add_argument("--reported-world", required=True, type=int, help="its handbook")
+    one.add_argument("--tuned", type=Path, nargs="+", default=[], help="results of the tuning runs: now the reported ones")
     schedule(one)
     one = command(teacher, "task.NAME, train.NAME")
     one.add_argument("--seeds", nargs="+", type=int, default=[0, 1])

@@ -1,9 +1,10 @@
-"""Learning rate × strength, tuned for each method on the workshop in words: `python benchmarks/words_settings.py FILE`.
+"""Learning rate × strength, tuned for each method on the workshop in words: `python benchmarks/words_settings.py FILE [FILE]`.
 
-The file is what `words.py settings --out` wrote. Tuning and reported runs have different warm starts, handbooks and seeds. In
-tuning every method has four runs with right hints: two learning rates × two of its strengths, and four rates for GRPO, which
-has no strength. The setting with the highest training reward over the second half of the steps is the method's; without all
-four runs there is no choice. True success is shown in parentheses and chooses nothing.
+The files are what `words.py settings --out` wrote: tuning runs and, called again with `--tuned`, reported runs. The two have
+different warm starts, handbooks and seeds, and need not be made on one day. In tuning every method has four runs with right
+hints: two learning rates × two of its strengths, and four rates for GRPO, which has no strength. The setting with the highest
+training reward over the second half of the steps is the method's; without all four runs there is no choice. True success is
+shown in parentheses and chooses nothing.
 
 The grid: the rate at which earlier warm starts found the method best (J, words_rates.py; for GEAR K, words_alpha.py), and twice
 that, since most were best at the highest rate tried; the strength of all runs so far, and the one that equal tuning on the
@@ -17,7 +18,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
 from statistics import mean
@@ -77,26 +77,26 @@ def choose(runs: list[Run]) -> dict[str, Setting]:
     }
 
 
-def plan(args: argparse.Namespace, train: Run, task: Run) -> tuple[list[Planned], Callable[[list[Run]], list[Planned]]]:
-    """The tuning runs, method by method; and from finished runs to the reported ones, seed by seed, of methods with a setting.
-    The reported runs have `args.reported_model` and `args.reported_world`."""
-    if args.reported_model == args.model or args.reported_world == task.get("world", 0):
-        raise SystemExit("--reported-model, --reported-world: another warm start and handbook than those of the tuning runs.")
+def plan(args: argparse.Namespace, train: Run, task: Run) -> list[Planned]:
+    """The tuning runs, method by method; with `args.tuned`, the files that have them, the reported runs, seed by seed."""
+    if not args.tuned:
+        first = [setting for method in args.methods for setting in GRID[method]]
+        return [make_run(args, train, task, arm, HINT, rate, FIRST_TUNING_SEED) for arm, rate in first]
+    tuning = read(args.tuned)
+    if any(run["seed"] == FIRST_TUNING_SEED and run["world"] == task.get("world", 0) for run in tuning):
+        raise SystemExit("--set task.world: another handbook, with its own warm start, than that of the tuning runs.")
     if any(seed >= FIRST_TUNING_SEED for seed in args.seeds):
         raise SystemExit(f"--seeds: below {FIRST_TUNING_SEED}, where the seeds of tuning begin.")
-    apart = argparse.Namespace(**{**vars(args), "model": args.reported_model})
+    chosen = choose(tuning)
+    missing = [method for method in args.methods if method not in chosen]
+    if missing:
+        raise SystemExit(f"--tuned: no choice for {', '.join(missing)}, whose tuning runs have not all ended (see --methods).")
+    best = [chosen[method] for method in args.methods]
+    return [make_run(args, train, task, arm, HINT, rate, seed) for seed in args.seeds for arm, rate in best]
 
-    def reported(finished: list[Run]) -> list[Planned]:
-        chosen = choose(finished)
-        there = {**task, "world": args.reported_world}
-        return [
-            make_run(apart, train, there, arm, HINT, rate, seed)
-            for seed in args.seeds
-            for arm, rate in (chosen[method] for method in args.methods if method in chosen)
-        ]
 
-    first = [setting for method in args.methods for setting in GRID[method]]
-    return [make_run(args, train, task, arm, HINT, rate, FIRST_TUNING_SEED) for arm, rate in first], reported
+def read(files: list[Path]) -> list[Run]:
+    return [run for file in files for run in json.loads(file.read_text())["runs"]]
 
 
 def reported(runs: list[Run]) -> dict[str, dict[int, Run]]:
@@ -166,5 +166,5 @@ assert not any(set(one) & set(two) for one, two in combinations(GRID.values(), 2
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", type=Path)
-    show(json.loads(parser.parse_args().file.read_text())["runs"])
+    parser.add_argument("files", type=Path, nargs="+")
+    show(read(parser.parse_args().files))

@@ -218,34 +218,41 @@ def test_rates_of_the_words_task_are_chosen_by_reward_on_the_tuning_seed(evidenc
     assert "| gear | 0.600 (40.0) | 0.800 (30.0) | 3e-05 | 50.0, 70.0 | +40.0 | 60.0 |" in shown  # seed 1 has no partner
 
 
-def test_settings_of_the_words_task_are_tuned_apart_from_what_is_reported(evidence):
+def test_settings_of_the_words_task_are_tuned_apart_from_what_is_reported(evidence, tmp_path):
     import words_runs
     import words_settings as settings
 
     assert {len(each) for each in settings.GRID.values()} == {4}  # the same budget for all
     assert {arm for each in settings.GRID.values() for arm, _ in each} <= words_runs.ARMS.keys()
-    asked = Namespace(model="tuning", device="cpu", methods=["grpo", "gear"], seeds=[0, 1])
-    asked.reported_model, asked.reported_world = "other", 2
-    first, then = settings.plan(asked, {}, {"world": 1})
+    asked = Namespace(model="tuning", device="cpu", methods=["grpo", "gear"], seeds=[0, 1], tuned=[])
+    first = settings.plan(asked, {}, {"world": 1})
     assert len(first) == 8 and {(r.seed, r.config["model"], r.config["task"]["world"]) for r in first} == {(1000, "tuning", 1)}
     rewards = dict(zip(settings.GRID["gear"], (0.6, 0.9, 0.7, 0.8), strict=True))
 
-    def run(one, seed, reward, success):
+    def run(one, seed, reward, success, world=1):
         after = {"sampled": {"success": success}, "greedy": {"success": success}}
         curves = {"reward": [1.0, reward]}  # the first half must not count
-        return {"arm": one[0], "learning_rate": one[1], "hint": "calls", "seed": seed, "after": after, "curves": curves}
+        known = {"hint": "calls", "seed": seed, "world": world, "after": after, "curves": curves}
+        return {"arm": one[0], "learning_rate": one[1], **known}
 
-    for wrong in ({"reported_model": "tuning"}, {"reported_world": 1}, {"seeds": [0, 1000]}):
-        with pytest.raises(SystemExit):
-            settings.plan(Namespace(**{**vars(asked), **wrong}), {}, {"world": 1})
     runs = [run(one, 1000, reward, 0.9 - reward) for one, reward in rewards.items()]
     assert settings.choose([*runs[:3], run(settings.GRID["gear"][3], 1000, float("nan"), 0.9)]) == {}
-    assert then(runs[:3]) == []  # no choice from a part of the budget
+    assert settings.choose(runs[:3]) == {}  # no choice from a part of the budget
     assert settings.choose(runs) == {"gear": ("gear_alpha8", 6e-5)}  # by reward, not by success
+    file = tmp_path / "tuned.json"
+    file.write_text(json.dumps({"runs": runs}))
+    later = Namespace(**{**vars(asked), "model": "other", "tuned": [file]})
+    with pytest.raises(SystemExit, match="no choice for grpo"):
+        settings.plan(later, {}, {"world": 2})
     runs += [run(one, 1000, 0.5, 0.1) for one in settings.GRID["grpo"]]
-    planned = then(runs)
+    file.write_text(json.dumps({"runs": runs}))
+    planned = settings.plan(later, {}, {"world": 2})
     assert [(r.arm, r.seed) for r in planned] == [("grpo", 0), ("gear_alpha8", 0), ("grpo", 1), ("gear_alpha8", 1)]
     assert {(r.config["model"], r.config["task"]["world"]) for r in planned} == {("other", 2)}
+    with pytest.raises(SystemExit, match="another handbook"):
+        settings.plan(later, {}, {"world": 1})
+    with pytest.raises(SystemExit, match="--seeds"):
+        settings.plan(Namespace(**{**vars(later), "seeds": [0, 1000]}), {}, {"world": 2})
     best = settings.choose(runs)
     runs += [run(best["gear"], 0, 0.5, 0.5), run(best["gear"], 1, 0.5, 0.7), run(best["grpo"], 1, 0.5, 0.2)]
     assert "| gear | gear_alpha8 | 6e-05 | 0.900 (0.0) | yes |" in settings.tuning_table(runs)
