@@ -1,11 +1,12 @@
 """What each method loses where hints are not what they seem: `python benchmarks/regret.py DIR/hint_forms --out runs.json`.
 
 Reads the finished runs of the table `hint_forms` of `evidence.py`, or the file that this wrote; of several, such as
-`hint_forms_peers` beside it, all runs together. Columns need not be complete: a column's mean is over the worlds and seeds that
-all of its methods have. Regret is the distance to the best method of a column; GRPO and the methods that read hints count, the
+`hint_forms_peers` beside it, all runs together. Of two reported runs of the same method, column, world and seed the one in the
+later file counts: put repeated tuning last. Columns need not be complete: a column's mean is over the worlds and seeds that all
+of its methods have. Regret is the distance to the best method of a column; GRPO and the methods that read hints count, the
 oracle does not. The interval of the worst regret is a bootstrap's, over seeds within each world; which method is best, and in
 which column a method is worst, are decided in each sample again. With few runs such an interval is too narrow, and it says
-nothing of other worlds.
+nothing of other worlds. `--by-world COLUMN` shows one column's worlds instead.
 """
 
 from __future__ import annotations
@@ -118,6 +119,20 @@ def beside_the_best(cells: Cells, method: str) -> str:
     return "\n".join(lines)
 
 
+def by_world(methods: dict[str, dict[Place, float]], method: str) -> str:
+    """Markdown, of one column: success of each method in each world, and how far `method` is behind the best there."""
+    methods = {name: methods[name] for name in ("grpo", *READERS, *PEERS) if name in methods}
+    lines = [f"| world | {' | '.join(methods)} | {method} behind the best |", "|---" * (len(methods) + 2) + "|"]
+    places = list(next(iter(methods.values())))
+    for world in [*sorted({world for world, _ in places}), None]:
+        times = Counter(place for place in places if world in (None, place[0]))
+        of = {name: mean_of(values, times) for name, values in methods.items()}
+        shown = [f"{value:.1f}" for value in of.values()]
+        behind = max(of.values()) - of[method]
+        lines.append(f"| {'all' if world is None else world} | {' | '.join(shown)} | {behind:.1f} |")
+    return "\n".join(lines)
+
+
 def table(cells: Cells) -> str:
     """Markdown: success of each method in each column, and its worst regret."""
     lines = [f"| method | {' | '.join(cells)} | worst regret (95 %) |", "|---" * (len(cells) + 2) + "|"]
@@ -136,10 +151,14 @@ if __name__ == "__main__":
     parser.add_argument("sources", type=Path, nargs="+", help="the folder of the runs, or a file that --out wrote")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--beside", default="checked_hints", help="the method of the second table")
+    parser.add_argument("--by-world", metavar="COLUMN", help="success in each world of one column, nothing else")
     given = parser.parse_args()
     runs = [run for source in given.sources for run in read_runs(source)]
     if given.out:
         lines = ",\n".join(json.dumps(run) for run in runs)
         given.out.write_text(f'{{"runs": [\n{lines}\n]}}\n')
     cells = cells_of(runs)
-    print(f"{table(cells)}\n\n{beside_the_best(cells, given.beside)}")
+    if given.by_world:
+        print(by_world(cells[given.by_world], given.beside))
+    else:
+        print(f"{table(cells)}\n\n{beside_the_best(cells, given.beside)}")
