@@ -103,7 +103,9 @@ def hint_forms_directions(b: Budget) -> Columns:
     """The other two readings of GEAR's equation (7) where hints are not perfect; `hint_forms` has the default."""
     few = _long_runs(b)
     return {
-        f"{hint}_{direction}": few.plan(["grpo", "gear"], task=dict(HINTS[hint]), credit={"gear": {"direction": direction}})
+        f"{hint}_{direction}": few.plan(
+            ["grpo", "gear"], task=dict(HINTS[hint]), credit={"gear": {"direction": direction}}
+        )
         for hint in ("answer_only", "noise_30", "faulty_key_30", "another_problem")
         for direction in ("outcome", "teacher")
     }
@@ -170,9 +172,13 @@ def wrong_hints(b: Budget) -> Columns:
 
 
 def no_luck(b: Budget) -> Columns:
-    """The question at the end has an answer that is hardly ever right by luck: success certifies every decision."""
+    """The question at the end has an answer that is hardly ever right by luck: success certifies every decision. `same_rate`:
+    the strengths that `exact` chose, at the rate that GRPO and the oracle chose there."""
     few = replace(b, seeds=min(b.seeds, 3), worlds=b.worlds[:2])
-    return {"exact": few.plan(["grpo", "gear", "rlsd", "oracle"], task={"answer": "exact"})}
+    methods, task = ["grpo", "gear", "rlsd", "oracle"], {"answer": "exact"}
+    tuned: dict[str, dict[str, Any]] = {"gear": {"alpha": 4.0}, "rlsd": {"mix": 1.0, "clip": 1.0}}
+    same_rate = replace(few, learning_rates=(6e-4,)).plan(methods, task=task, credit=tuned)
+    return {"exact": few.plan(methods, task=task), "same_rate": same_rate}
 
 
 def hidden_facts(b: Budget) -> Columns:
@@ -206,8 +212,19 @@ def sensitivity(b: Budget) -> Columns:
 TABLES: dict[str, Callable[[Budget], Columns]] = {
     table.__name__: table
     for table in (
-        headline, segments, directions, hint_forms, hint_forms_peers, hint_forms_directions,
-        hint_forms_base_teacher, controls, controls_of_peers, wrong_hints, no_luck, hidden_facts, every_method,
+        headline,
+        segments,
+        directions,
+        hint_forms,
+        hint_forms_peers,
+        hint_forms_directions,
+        hint_forms_base_teacher,
+        controls,
+        controls_of_peers,
+        wrong_hints,
+        no_luck,
+        hidden_facts,
+        every_method,
         sensitivity,
     )
 }

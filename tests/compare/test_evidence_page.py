@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from statistics import mean
 
 import pytest
 
@@ -63,3 +64,15 @@ def test_the_page_shows_what_is_left_with_shuffled_outcomes(page):
     tables = [json.loads((RESULTS / f"{name}.json").read_text()) for name in ("controls", "controls_of_peers")]
     columns = [column["runs"] for found in tables for column in found["columns"].values()]
     assert len(columns) == 4 and shuffled_outcomes.table(columns) in page
+
+
+def test_the_page_shows_what_another_problems_hint_does_to_credit(page):
+    column = json.loads((RESULTS / "wrong_hints.json").read_text())["columns"]["another_problem"]
+    part = page[page.index('<a id="another-problems-hint">') : page.index('<a id="segments">')]
+    for row in column["summary"]["rows"]:
+        runs = [run for run in column["runs"] if run["method"] == row["method"]]
+        worlds = [mean(100 * run["success"] for run in runs if run["world"] == world) for world in (1, 2, 3)]
+        shown = [f"{value:.1f}" for value in (*worlds, mean(100 * run["success"] for run in runs))]
+        name = row["method"].removesuffix("+wrong_hint")
+        assert f"| {name} | {', '.join(shown[:3])} | {shown[3]} |" in part
+        assert f"| {row['collapsed']} of {len(runs)} |" in part
