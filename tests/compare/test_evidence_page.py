@@ -35,8 +35,8 @@ def test_the_page_has_the_repeated_runs_with_other_hints(page):
         files = [RESULTS / f"hint_forms{name}.json" for name in names]
         return regret.cells_of([run for file in files for run in regret.read_runs(file)])
 
-    once = over("", "_sibling_again", "_again")
-    four = over("", "_sibling_again", "_again", "_sibling_tuned")
+    once = over("", "_sibling_again", "_again", "_other_worlds")
+    four = over("", "_sibling_again", "_again", "_other_worlds", "_sibling_tuned")
     found = []
     for cells in (once, four):
         assert regret.by_world(cells["sibling"], "checked_hints") in page
@@ -45,6 +45,13 @@ def test_the_page_has_the_repeated_runs_with_other_hints(page):
         found.append(f"{worst:.1f} ({low:.1f} to {high:.1f})")
     assert page.count(f"over all runs is {found[1]} with the tuning of four runs, {found[0]} with the first") == 1
     assert page.count(f"over all runs: {found[1]}; with the first tuning {found[0]}") == 1
+    kinds = "perfect", "noise_15", "noise_30", "noise_50", "faulty_key_15", "faulty_key_30", "another_problem"
+    again = over("_other_worlds", "_sibling_again")
+    part = page[page.index('<a id="two-other-worlds">') : page.index('<a id="siblings-rollouts">')].replace("*", "")
+    worst = regret.regrets({kind: again[kind] for kind in kinds})
+    for method, by_kind in worst.items():
+        shown = [f"{regret.mean_of(again[kind][method]):.1f}" for kind in kinds]
+        assert f"| {method} | {' | '.join(shown)} | {max(by_kind.values()):.1f} |" in part
 
 
 def test_the_page_shows_the_language_model_as_the_published_runs_have_it(page):
@@ -76,3 +83,14 @@ def test_the_page_shows_what_another_problems_hint_does_to_credit(page):
         name = row["method"].removesuffix("+wrong_hint")
         assert f"| {name} | {', '.join(shown[:3])} | {shown[3]} |" in part
         assert f"| {row['collapsed']} of {len(runs)} |" in part
+
+
+def test_the_page_shows_what_is_to_gain_without_luck(page):
+    columns = json.loads((RESULTS / "no_luck.json").read_text())["columns"]
+    part = page[page.index('<a id="where-nobody-wins-by-luck">') :]
+    for method in ("grpo", "gear", "rlsd", "oracle"):
+        row = next(line for line in part.splitlines() if line.startswith(f"| {method} |")).split(" | ")
+        means = [
+            mean(100 * run["success"] for run in columns[name]["runs"] if run["method"] == method) for name in columns
+        ]
+        assert row[1::2][:2] == [f"{value:.1f}" for value in means]

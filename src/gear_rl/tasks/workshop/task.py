@@ -37,7 +37,7 @@ class Workshop(Task):
     steps: int = option(6, choices=STEPS, note="the lengths its model knows")
     """Jobs per order: 4 (tests), 6 (default), 8 or 12 (long)."""
     answer: str = option("yesno", choices=tuple(ANSWERS))
-    """The question at the end: yesno and quarter leave room for luck, exact does not (the no-headroom control)."""
+    """The question at the end: yesno and quarter leave room for luck, exact does not."""
     world: int = option(0, choices=WORLDS)
     """Which handbook; each has a model of its own."""
     hint_form: str = option("calls", choices=FORMS)

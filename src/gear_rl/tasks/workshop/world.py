@@ -6,7 +6,7 @@ wrong for good. At the end the mechanic answers a question about the gauge:
 
     yesno    two answers    one wrong rollout in two still answers right: **luck**, and so headroom for credit
     quarter  four answers   less luck per rollout, used with long orders
-    exact    the gauge      success certifies (nearly) every decision: the no-headroom control
+    exact    the gauge      success certifies (nearly) every decision
 
 The handbook is arbitrary, so it can only be known by heart: 256 facts. The warm start teaches them unevenly (`doubt`),
 which is what reinforcement learning is then asked to correct.
