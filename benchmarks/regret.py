@@ -47,7 +47,7 @@ def read_runs(source: Path) -> list[dict[str, Any]]:
             "rate": config["train"]["learning_rate"], "strength": credit, "world": config["task"]["world"],
             "seed": config["seed"], "steps": config["train"]["steps"], "success": after["sampled"]["success"],
             "greedy": after["greedy"]["success"], "training_reward": round(training_reward(path.parent), 4),
-        })  # fmt: skip
+        } | ({"teacher": config["train"]["teacher"]} if config["train"]["teacher"] else {}))  # fmt: skip
     return runs
 
 
