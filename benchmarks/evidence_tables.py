@@ -103,9 +103,7 @@ def hint_forms_directions(b: Budget) -> Columns:
     """The other two readings of GEAR's equation (7) where hints are not perfect; `hint_forms` has the default."""
     few = _long_runs(b)
     return {
-        f"{hint}_{direction}": few.plan(
-            ["grpo", "gear"], task=dict(HINTS[hint]), credit={"gear": {"direction": direction}}
-        )
+        f"{hint}_{direction}": few.plan(["grpo", "gear"], task=dict(HINTS[hint]), credit={"gear": {"direction": direction}})
         for hint in ("answer_only", "noise_30", "faulty_key_30", "another_problem")
         for direction in ("outcome", "teacher")
     }
@@ -212,19 +210,8 @@ def sensitivity(b: Budget) -> Columns:
 TABLES: dict[str, Callable[[Budget], Columns]] = {
     table.__name__: table
     for table in (
-        headline,
-        segments,
-        directions,
-        hint_forms,
-        hint_forms_peers,
-        hint_forms_directions,
-        hint_forms_base_teacher,
-        controls,
-        controls_of_peers,
-        wrong_hints,
-        no_luck,
-        hidden_facts,
-        every_method,
+        headline, segments, directions, hint_forms, hint_forms_peers, hint_forms_directions,
+        hint_forms_base_teacher, controls, controls_of_peers, wrong_hints, no_luck, hidden_facts, every_method,
         sensitivity,
     )
 }
