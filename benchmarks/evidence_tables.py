@@ -180,8 +180,12 @@ def no_luck(b: Budget) -> Columns:
 
 
 def hidden_facts(b: Budget) -> Columns:
-    """A fifth of all facts stands in no hint: what is learned about them does not come from hints."""
-    return {"hidden_20": b.plan(["grpo", *READERS, "oracle"], task={"hidden_facts": 0.2})}
+    """A fifth of all facts stands in no hint: what is learned about them does not come from hints. `same_rate`: the strengths
+    that `hidden_20` chose, at the rate that GRPO chose there."""
+    task = {"hidden_facts": 0.2}
+    tuned: dict[str, dict[str, Any]] = {"gear": {"alpha": 4.0}, "rlsd": {"mix": 1.0, "clip": 1.0}}
+    same_rate = replace(b, learning_rates=(6e-4,)).plan(["grpo", *tuned], task=task, credit=tuned)
+    return {"hidden_20": b.plan(["grpo", *READERS, "oracle"], task=task), "same_rate": same_rate}
 
 
 def every_method(b: Budget) -> Columns:
