@@ -169,13 +169,17 @@ def wrong_hints(b: Budget) -> Columns:
     return {"another_problem": few.plan(["grpo", *credit], credit=credit)}
 
 
+AT_FOUR_RUNS: dict[str, dict[str, Any]] = {"gear": {"alpha": 4.0}, "rlsd": {"mix": 1.0, "clip": 1.0}}
+"""Strengths that `no_luck` and `hidden_facts` chose. Four tuning runs are four rates for GRPO and four strengths at one rate
+for these, so both tables have a column at GRPO's rate."""
+
+
 def no_luck(b: Budget) -> Columns:
     """The question at the end has an answer that is hardly ever right by luck: success certifies every decision. `same_rate`:
     the strengths that `exact` chose, at the rate that GRPO and the oracle chose there."""
     few = replace(b, seeds=min(b.seeds, 3), worlds=b.worlds[:2])
     methods, task = ["grpo", "gear", "rlsd", "oracle"], {"answer": "exact"}
-    tuned: dict[str, dict[str, Any]] = {"gear": {"alpha": 4.0}, "rlsd": {"mix": 1.0, "clip": 1.0}}
-    same_rate = replace(few, learning_rates=(6e-4,)).plan(methods, task=task, credit=tuned)
+    same_rate = replace(few, learning_rates=(6e-4,)).plan(methods, task=task, credit=AT_FOUR_RUNS)
     return {"exact": few.plan(methods, task=task), "same_rate": same_rate}
 
 
@@ -183,8 +187,7 @@ def hidden_facts(b: Budget) -> Columns:
     """A fifth of all facts stands in no hint: what is learned about them does not come from hints. `same_rate`: the strengths
     that `hidden_20` chose, at the rate that GRPO chose there."""
     task = {"hidden_facts": 0.2}
-    tuned: dict[str, dict[str, Any]] = {"gear": {"alpha": 4.0}, "rlsd": {"mix": 1.0, "clip": 1.0}}
-    same_rate = replace(b, learning_rates=(6e-4,)).plan(["grpo", *tuned], task=task, credit=tuned)
+    same_rate = replace(b, learning_rates=(6e-4,)).plan(["grpo", *AT_FOUR_RUNS], task=task, credit=AT_FOUR_RUNS)
     return {"hidden_20": b.plan(["grpo", *READERS, "oracle"], task=task), "same_rate": same_rate}
 
 

@@ -158,6 +158,8 @@ if __name__ == "__main__":
         lines = ",\n".join(json.dumps(run) for run in runs)
         given.out.write_text(f'{{"runs": [\n{lines}\n]}}\n')
     cells = cells_of(runs)
+    if given.by_world and given.by_world not in cells:
+        parser.error(f"--by-world {given.by_world}: these runs have the columns {', '.join(cells)}.")
     if given.by_world:
         print(by_world(cells[given.by_world], given.beside))
     else:
