@@ -59,12 +59,15 @@ def setting(run: Run) -> Setting:
 
 
 def tried(runs: list[Run]) -> dict[str, dict[Setting, Run]]:
-    """Method → setting → its tuning run."""
-    found: dict[str, dict[Setting, Run]] = {method: {} for method in GRID}
-    for run in runs:
-        for method, settings in GRID.items():
+    """Method → setting → its tuning run. All runs of a method are from one warm start (`start`, where a file has several):
+    the one with most of them."""
+    found: dict[str, dict[Setting, Run]] = {}
+    for method, settings in GRID.items():
+        by_start: dict[str | None, dict[Setting, Run]] = {}
+        for run in runs:
             if run["seed"] == FIRST_TUNING_SEED and run["hint"] == HINT and setting(run) in settings:
-                found[method][setting(run)] = run
+                by_start.setdefault(run.get("start"), {})[setting(run)] = run
+        found[method] = max(by_start.values(), key=len, default={})
     return found
 
 

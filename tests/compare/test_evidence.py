@@ -239,6 +239,8 @@ def test_settings_of_the_words_task_are_tuned_apart_from_what_is_reported(eviden
     assert settings.choose([*runs[:3], run(settings.GRID["gear"][3], 1000, float("nan"), 0.9)]) == {}
     assert settings.choose(runs[:3]) == {}  # no choice from a part of the budget
     assert settings.choose(runs) == {"gear": ("gear_alpha8", 6e-5)}  # by reward, not by success
+    elsewhere = {**run(settings.GRID["gear"][0], 1000, 1.0, 0.0), "start": "another"}
+    assert settings.choose([elsewhere, *runs, elsewhere]) == settings.choose(runs)  # a method is tuned in one warm start
     file = tmp_path / "tuned.json"
     file.write_text(json.dumps({"runs": runs}))
     later = Namespace(**{**vars(asked), "model": "other", "tuned": [file]})

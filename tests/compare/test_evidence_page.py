@@ -58,11 +58,21 @@ def test_the_page_shows_the_language_model_as_the_published_runs_have_it(page):
     import words_alpha
     import words_pooled
     import words_rates
+    import words_settings
 
     names = ("", "_second", "_third", "_fourth", "_fifth", "_sixth", "_seventh", "_eighth", "_ninth", "_tenth")
     assert words_pooled.table(words_pooled.read([RESULTS / f"words_smollm2{name}_h200.json" for name in names])) in page
     assert words_rates.table(json.loads((RESULTS / "words_smollm2_tenth_h200.json").read_text())["runs"]) in page
     assert words_alpha.table(json.loads((RESULTS / "words_smollm2_eleventh_h200.json").read_text())["runs"]) in page
+    assert words_settings.tuning_table(words_settings.read([RESULTS / "words_smollm2_twelfth_h200.json"])) in page
+
+
+def test_no_published_run_stands_twice_in_its_file():
+    for file in sorted(RESULTS.glob("*.json")):
+        found = json.loads(file.read_text())
+        runs = found["runs"] if isinstance(found, dict) and isinstance(found.get("runs"), list) else []
+        lines = [json.dumps(run, sort_keys=True) for run in runs]
+        assert len(lines) == len(set(lines)), file.name
 
 
 def test_the_page_shows_what_is_left_with_shuffled_outcomes(page):
