@@ -17,7 +17,7 @@ import shlex
 import shutil
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +132,7 @@ def main() -> int:
     parser.add_argument("--tuning-runs", type=int, default=Budget.tuning_runs)
     parser.add_argument("--tuning-worlds", type=numbers, default=Budget.tuning_worlds)
     parser.add_argument("--tuning-seeds", type=int, default=Budget.tuning_seeds, help="of each setting in each tuning world")
+    parser.add_argument("--tuning-steps", type=int, help="of a tuning run, if not what the table has; 0: as a reported one")
     parser.add_argument("--report", default="", help="methods, separated by commas: only their reported runs for now")
     parser.add_argument("--tune-only", action="store_true", help="the settings tried and chosen, and no reported run")
     parser.add_argument("--steps", type=int, default=200)
@@ -143,6 +144,8 @@ def main() -> int:
         given.seeds, given.worlds, given.tuning_worlds, given.tuning_seeds, given.tuning_runs, train=tuple(train.items())
     )
     columns = smoke(given.table, budget) if given.smoke else TABLES[given.table](budget)
+    if given.tuning_steps is not None:
+        columns = {name: replace(plan, tuning_steps=given.tuning_steps) for name, plan in columns.items()}
     chosen = given.only.split(",") if given.only else list(columns)
     results = {}
     for name in chosen:

@@ -158,6 +158,8 @@ def test_a_small_part_of_a_table_runs_and_stops_in_time(tmp_path):
         return done.stdout
 
     assert "0 of 1 columns are complete; to continue" in run("--minutes", "0")
+    assert "0 of 1" in run("--minutes", "0", "--tuning-steps", "1", "--out", str(tmp_path / "short"))
+    assert json.loads((tmp_path / "short/controls/perfect/compare.json").read_text())["tuning_steps"] == 1
     assert "1 of 1 columns are complete" in run("--tune-only")
     tuning = json.loads((tmp_path / "controls_tuning.json").read_text())["columns"]["perfect"]
     assert {method: len(each) for method, each in tuning["tried"].items()} == {"grpo": 4, "gear": 4}
