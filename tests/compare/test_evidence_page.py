@@ -10,6 +10,8 @@ import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 RESULTS = BENCHMARKS / "results"
+AGAIN = "_sibling_again", "_again", "_other_worlds", "_sibling_tuned"
+"""Repeated runs of the table `hint_forms`."""
 
 
 @pytest.fixture
@@ -44,7 +46,6 @@ def test_the_page_has_the_repeated_runs_with_other_hints(page):
         worst = max(regret.regrets(cells)["checked_hints"].values())
         found.append(f"{worst:.1f} ({low:.1f} to {high:.1f})")
     assert page.count(f"over all runs is {found[1]} with the tuning of four runs, {found[0]} with the first") == 1
-    assert page.count(f"over all runs: {found[1]}; with the first tuning {found[0]}") == 1
     kinds = "perfect", "noise_15", "noise_30", "noise_50", "faulty_key_15", "faulty_key_30", "another_problem"
     again = over("_other_worlds", "_sibling_again")
     part = page[page.index('<a id="two-other-worlds">') : page.index('<a id="siblings-rollouts">')].replace("*", "")
@@ -52,6 +53,33 @@ def test_the_page_has_the_repeated_runs_with_other_hints(page):
     for method, by_kind in worst.items():
         shown = [f"{regret.mean_of(again[kind][method]):.1f}" for kind in kinds]
         assert f"| {method} | {' | '.join(shown)} | {max(by_kind.values()):.1f} |" in part
+
+
+def test_the_page_shows_the_faulty_key_with_short_and_with_long_tuning_runs(page):
+    import regret
+
+    grpo = [RESULTS / f"hint_forms{name}.json" for name in ("_again", "", "_sibling_again")]
+    short, long = (RESULTS / f"hint_forms_faulty_key_{steps}.json" for steps in (200, 400))
+    worst = []
+    for files in ((*grpo, short), (*grpo, short, long)):
+        cells = regret.cells_of([run for file in files for run in regret.read_runs(file)])
+        assert regret.by_world(cells["faulty_key_30"], "checked_hints") in page
+        every = [RESULTS / f"hint_forms{name}.json" for name in ("", *AGAIN)] + [file for file in files if file not in grpo]
+        all_cells = regret.cells_of([run for file in every for run in regret.read_runs(file)])
+        low, high = regret.worst_intervals(all_cells)["checked_hints"]
+        worst.append(f"{max(regret.regrets(all_cells)['checked_hints'].values()):.1f} ({low:.1f} to {high:.1f})")
+    assert page.count(f"with 200 steps it is {worst[0]}, with 400 again {worst[1]}") == 1
+    assert page.count(f"Worst regret over all runs: {worst[1]}") == 1
+    for file in (short, long):
+        tried: dict[str, dict[str, list[dict[str, float]]]] = {}
+        for run in regret.read_runs(file):
+            if run["seed"] >= 1000:
+                tried.setdefault(run["method"], {}).setdefault(str(run["strength"]), []).append(run)
+        assert {len(runs) for each in tried.values() for runs in each.values()} == {4} and len(tried) == 4
+        for each in tried.values():
+            for runs in each.values():
+                reward, success = (mean(run[name] for run in runs) for name in ("training_reward", "success"))
+                assert f"{reward:.3f} ({100 * success:.1f})" in page
 
 
 def test_the_page_shows_the_language_model_as_the_published_runs_have_it(page):
