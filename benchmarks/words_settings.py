@@ -10,7 +10,7 @@ The grid: the rate at which earlier warm starts found the method best (J, words_
 that, since most were best at the highest rate tried; the strength of all runs so far, and the one that equal tuning on the
 embedded task prefers now or, where it is the same, the next one: up for OPSD, down for RLSD, whose options end there. GRPO has
 four rates around J's. GEAR had 3e-5 and 6e-5 in a first form of the grid; K was run after it, so K's handbook and start must
-not be reported with it. No tuning run (seed 1000) has ended.
+not be reported with it. Tuned on handbook 2 (docs/evidence.md), which must not be reported with it either.
 """
 
 from __future__ import annotations
