@@ -102,10 +102,12 @@ def worst_intervals(cells: Cells, resamples: int = 2000) -> dict[str, tuple[floa
 
 
 def beside_the_best(cells: Cells, method: str) -> str:
-    """Markdown: the method less the best of the others in each column, over pairs of the same world and seed."""
+    """Markdown: the method less the best of the others in each column that has it, over pairs of the same world and seed."""
     heads = ["hint", "best other", f"{method} over it, mean (least to most)", "ahead in", "by world", "could be seen"]
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     for column, methods in cells.items():
+        if method not in methods or len(methods) < 2:
+            continue
         best = max((name for name in methods if name != method), key=lambda name: mean_of(methods[name]))
         apart = {place: value - methods[best][place] for place, value in methods[method].items()}
         pairs = list(apart.values())

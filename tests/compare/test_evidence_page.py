@@ -81,6 +81,18 @@ def test_the_page_shows_short_and_long_tuning_runs(page, kind, short, long):
                 assert f"{reward:.3f} ({100 * success:.1f})" in page
 
 
+def test_the_page_shows_what_longer_tuning_runs_change(page):
+    import regret
+    import tuning_length
+
+    long = [RESULTS / f"hint_forms_{name}.json" for name in ("faulty_key_400", "sibling_400", "400")]
+    of_short, of_long = regret.read_runs(RESULTS / "hint_forms.json"), [r for f in long for r in regret.read_runs(f)]
+    assert tuning_length.success(of_short, of_long) in page and tuning_length.settings(of_short, of_long) in page
+    for run in of_long:  # every reported run has the setting that its tuning chose
+        if run["seed"] < 1000 and run["method"] != "grpo":
+            assert tuning_length.in_words(run["strength"]) == tuning_length.chosen(of_long, run["column"], run["method"])
+
+
 def test_the_page_has_the_worst_regret_over_all_runs(page):
     import regret
 
@@ -89,10 +101,13 @@ def test_the_page_has_the_worst_regret_over_all_runs(page):
         low, high = regret.worst_intervals(cells)["checked_hints"]
         return f"{max(regret.regrets(cells)['checked_hints'].values()):.1f} ({low:.1f} to {high:.1f})"
 
-    both = worst("_faulty_key_200", "_faulty_key_400", "_sibling_400")
+    long = worst("_faulty_key_200", "_faulty_key_400", "_sibling_400", "_400")
     short = worst("_faulty_key_200", "_sibling_tuned")
-    assert page.count(f"over all runs is {both} with these two kinds tuned with 400 steps, {short} with 200") == 1
-    assert page.count(f"Worst regret over all runs: {both}") == 1
+    assert page.count(f"over all runs is {long} with long tuning runs where there are any, {short} with short ones") == 1
+    assert page.count(f"two to five worlds the worst regret is {long}") == 1
+    of_two = cells_of("", "_faulty_key_400", "_sibling_400", "_400")
+    low, high = regret.worst_intervals(of_two)["checked_hints"]
+    assert f"`checked_hints` {max(regret.regrets(of_two)['checked_hints'].values()):.1f} ({low:.1f} to {high:.1f});" in page
 
 
 def test_the_page_shows_the_language_model_as_the_published_runs_have_it(page):
