@@ -51,7 +51,7 @@ def success(short: list[Run], long: list[Run]) -> str:
 
 
 def settings(short: list[Run], long: list[Run]) -> str:
-    """Markdown: the strengths that short and long tuning runs choose, where they differ."""
+    """Markdown: the strength that tuning chooses; of short and long runs, short → long, where they differ."""
     lines = [f"| hint | {' | '.join(READERS)} |", "|---" * (1 + len(READERS)) + "|"]
     for kind in again(long):
         cells = []
