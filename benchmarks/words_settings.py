@@ -1,10 +1,10 @@
 """Learning rate × strength, tuned for each method on the workshop in words: `python benchmarks/words_settings.py FILE [FILE]`.
 
 The files are what `words.py settings --out` wrote: tuning runs and, called again with `--tuned`, reported runs. The two have
-different warm starts, handbooks and seeds, and need not be made on one day. In tuning every method has four runs with right
-hints: two learning rates × two of its strengths, and four rates for GRPO, which has no strength. The setting with the highest
-training reward over the second half of the steps is the method's; without all four runs there is no choice. True success is
-shown in parentheses and chooses nothing.
+different warm starts, handbooks and seeds, and need not be made on one day; reported runs may come from several handbooks,
+each with its own warm start. In tuning every method has four runs with right hints: two learning rates × two of its strengths,
+and four rates for GRPO, which has no strength. The setting with the highest training reward over the second half of the steps
+is the method's; without all four runs there is no choice. True success is shown in parentheses and chooses nothing.
 
 The grid: the rate at which earlier warm starts found the method best (J, words_rates.py; for GEAR K, words_alpha.py), and twice
 that, since most were best at the highest rate tried; the strength of all runs so far, and the one that equal tuning on the
@@ -20,14 +20,14 @@ import json
 import math
 from itertools import combinations
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 from typing import Any
 
-from differences import signed
-from words_pooled import interval
+from differences import detectable, signed
+from words_pooled import HINTS, interval
 from words_rates import HINT, success
+from words_runs import WITHOUT_HINT, late_reward, make_run
 from words_runs import Run as Planned
-from words_runs import late_reward, make_run
 
 from gear_rl.compare.plan import FIRST_TUNING_SEED
 
@@ -50,8 +50,13 @@ GRID: dict[str, tuple[Setting, ...]] = {
     "random_segments": _grid(3e-5, "random_segments_alpha4", "random_segments_alpha8"),
 }
 """Method → its four settings."""
-COMPARED = ("rlsd", "gear"), ("token", "gear"), ("random_segments", "gear"), ("checked_hints", "opsd")
-"""Pairs beside those with GRPO."""
+COMPARED = (
+    *((method, "grpo") for method in GRID if method != "grpo"),
+    ("rlsd", "gear"), ("token", "gear"), ("random_segments", "gear"), ("checked_hints", "opsd"),
+)  # fmt: skip
+"""A method, and what it is compared with."""
+Place = tuple[int, int]
+"""Handbook and seed. Each handbook has one warm start."""
 
 
 def setting(run: Run) -> Setting:
@@ -95,21 +100,27 @@ def plan(args: argparse.Namespace, train: Run, task: Run) -> list[Planned]:
     if missing:
         raise SystemExit(f"--tuned: no choice for {', '.join(missing)}, whose tuning runs have not all ended (see --methods).")
     best = [chosen[method] for method in args.methods]
-    return [make_run(args, train, task, arm, HINT, rate, seed) for seed in args.seeds for arm, rate in best]
+    return [
+        make_run(args, train, task, arm, hint, rate, seed)
+        for hint in args.hints
+        for seed in args.seeds
+        for arm, rate in best
+        if arm not in WITHOUT_HINT or hint == HINT
+    ]
 
 
 def read(files: list[Path]) -> list[Run]:
     return [run for file in files for run in json.loads(file.read_text())["runs"]]
 
 
-def reported(runs: list[Run]) -> dict[str, dict[int, Run]]:
-    """Method → seed → its run with the chosen setting."""
+def reported(runs: list[Run], hint: str) -> dict[str, dict[Place, Run]]:
+    """Method → place → its run with the chosen setting. GRPO reads no hint: its runs count for all of them."""
     chosen = choose(runs)
     of = {one: method for method, one in chosen.items()}
-    found: dict[str, dict[int, Run]] = {method: {} for method in chosen}
-    for run in sorted(runs, key=lambda run: run["seed"]):
-        if run["seed"] < FIRST_TUNING_SEED and run["hint"] == HINT and setting(run) in of:
-            found[of[setting(run)]][run["seed"]] = run
+    found: dict[str, dict[Place, Run]] = {method: {} for method in chosen}
+    for run in sorted(runs, key=lambda run: (run["world"], run["seed"])):
+        if run["seed"] < FIRST_TUNING_SEED and setting(run) in of and (run["hint"] == hint or run["arm"] in WITHOUT_HINT):
+            found[of[setting(run)]][run["world"], run["seed"]] = run
     return found
 
 
@@ -126,43 +137,51 @@ def tuning_table(runs: list[Run]) -> str:
     return "\n".join(lines)
 
 
-def table(runs: list[Run]) -> str:
-    """The reported runs, and their distances from GRPO's of the same seed, each pair."""
-    found, chosen = reported(runs), choose(runs)
-    heads = ["method", "setting", "sampled, by seed", "mean", "over grpo, each pair", "greedy, mean"]
+def table(runs: list[Run], hint: str = HINT) -> str:
+    """Every reported run, a column per handbook, and the tuned settings."""
+    found, chosen = reported(runs, hint), choose(runs)
+    worlds = sorted({world for mine in found.values() for world, _ in mine})
+    heads = ["method", "setting", *(f"handbook {world}, by seed" for world in worlds), "mean", "greedy, mean"]
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     for method, mine in found.items():
-        if not mine:
-            continue
-        arm, rate = chosen[method]
-        values = [100 * success(run) for run in mine.values()]
-        over = ", ".join(map(signed, pairs(found, method, "grpo"))) if method != "grpo" else ""
-        greedy = mean(100 * success(run, "greedy") for run in mine.values())
-        cells = [
-            method,
-            f"{arm}, {rate:g}",
-            ", ".join(f"{v:.1f}" for v in values),
-            f"{mean(values):.1f}",
-            over,
-            f"{greedy:.1f}",
-        ]
-        lines.append("| " + " | ".join(cells) + " |")
-    lines += ["", "| | mean (95 % over seeds) | each pair |", "|---" * 3 + "|"]
-    for method, other in COMPARED:
-        apart = pairs(found, method, other)
-        if apart:
-            lines.append(f"| {method} over {other} | {interval(apart)} | {', '.join(map(signed, apart))} |")
+        if mine:
+            arm, rate = chosen[method]
+            by_world = (
+                ", ".join(f"{100 * success(run):.1f}" for (place, _), run in mine.items() if place == world) for world in worlds
+            )
+            means = (f"{100 * mean(success(run, how) for run in mine.values()):.1f}" for how in ("sampled", "greedy"))
+            lines.append("| " + " | ".join([method, f"{arm}, {rate:g}", *by_world, *means]) + " |")
     return "\n".join(lines)
 
 
-def pairs(found: dict[str, dict[int, Run]], method: str, other: str) -> list[float]:
-    """Differences in points, of the seeds that both have."""
+def distances(runs: list[Run]) -> str:
+    """Pairs of the same handbook and seed, by kind of hint. The interval is Student's over the pairs."""
+    lines = ["| hint | | pairs | mean (95 %) | least to most | could be seen | greedy, mean |", "|---" * 7 + "|"]
+    for hint, words in HINTS.items():
+        found = reported(runs, hint)
+        for method, other in COMPARED:
+            apart = pairs(found, method, other)
+            if apart:
+                seen = f"{detectable(stdev(apart), len(apart)):.1f}" if len(apart) > 2 else ""
+                ends = f"{signed(min(apart))} to {signed(max(apart))}"
+                cells = [words, f"{method} over {other}", str(len(apart)), interval(apart), ends, seen]
+                lines.append("| " + " | ".join([*cells, signed(mean(pairs(found, method, other, "greedy")))]) + " |")
+    return "\n".join(lines)
+
+
+def pairs(found: dict[str, dict[Place, Run]], method: str, other: str, how: str = "sampled") -> list[float]:
+    """Differences in points, of the places that both have."""
     mine, theirs = found.get(method, {}), found.get(other, {})
-    return [100 * (success(run) - success(theirs[seed])) for seed, run in mine.items() if seed in theirs]
+    return [100 * (success(run, how) - success(theirs[place], how)) for place, run in mine.items() if place in theirs]
 
 
 def show(runs: list[Run]) -> None:
-    print(tuning_table(runs) + "\n\n" + table(runs))
+    print(tuning_table(runs))
+    for hint, words in HINTS.items():
+        if any(run["hint"] == hint and run["seed"] < FIRST_TUNING_SEED for run in runs):
+            print(f"\n{words}:\n\n{table(runs, hint)}")
+    if any(reported(runs, hint).get("grpo") for hint in HINTS):
+        print("\n" + distances(runs))
 
 
 assert not any(set(one) & set(two) for one, two in combinations(GRID.values(), 2)), "a setting tells its method"

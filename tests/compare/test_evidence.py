@@ -226,7 +226,7 @@ def test_settings_of_the_words_task_are_tuned_apart_from_what_is_reported(eviden
 
     assert {len(each) for each in settings.GRID.values()} == {4}  # the same budget for all
     assert {arm for each in settings.GRID.values() for arm, _ in each} <= words_runs.ARMS.keys()
-    asked = Namespace(model="tuning", device="cpu", methods=["grpo", "gear"], seeds=[0, 1], tuned=[])
+    asked = Namespace(model="tuning", device="cpu", methods=["grpo", "gear"], seeds=[0, 1], tuned=[], hints=["calls"])
     first = settings.plan(asked, {}, {"world": 1})
     assert len(first) == 8 and {(r.seed, r.config["model"], r.config["task"]["world"]) for r in first} == {(1000, "tuning", 1)}
     rewards = dict(zip(settings.GRID["gear"], (0.6, 0.9, 0.7, 0.8), strict=True))
@@ -253,14 +253,22 @@ def test_settings_of_the_words_task_are_tuned_apart_from_what_is_reported(eviden
     planned = settings.plan(later, {}, {"world": 2})
     assert [(r.arm, r.seed) for r in planned] == [("grpo", 0), ("gear_alpha8", 0), ("grpo", 1), ("gear_alpha8", 1)]
     assert {(r.config["model"], r.config["task"]["world"]) for r in planned} == {("other", 2)}
+    hints = settings.plan(Namespace(**{**vars(later), "seeds": [0], "hints": ["calls", "bias30"]}), {}, {"world": 2})
+    assert [(r.arm, r.hint) for r in hints] == [("grpo", "calls"), ("gear_alpha8", "calls"), ("gear_alpha8", "bias30")]
     with pytest.raises(SystemExit, match="another handbook"):
         settings.plan(later, {}, {"world": 1})
     with pytest.raises(SystemExit, match="--seeds"):
         settings.plan(Namespace(**{**vars(later), "seeds": [0, 1000]}), {}, {"world": 2})
     best = settings.choose(runs)
-    runs += [run(best["gear"], 0, 0.5, 0.5), run(best["gear"], 1, 0.5, 0.7), run(best["grpo"], 1, 0.5, 0.2)]
+    runs += [run(best["gear"], 0, 0.5, 0.5, 2), run(best["gear"], 1, 0.5, 0.7, 2), run(best["grpo"], 1, 0.5, 0.2, 2)]
+    runs += [run(best["gear"], 1, 0.5, 0.4, 3), run(best["grpo"], 1, 0.5, 0.3, 3)]  # the same seed of another handbook
+    runs += [{**run(best["gear"], 1, 0.5, 0.1, 3), "hint": "bias30"}]
     assert "| gear | gear_alpha8 | 6e-05 | 0.900 (0.0) | yes |" in settings.tuning_table(runs)
-    assert "| gear | gear_alpha8, 6e-05 | 50.0, 70.0 | 60.0 | +50.0 | 60.0 |" in settings.table(runs)  # seed 0: no partner
+    assert "| gear | gear_alpha8, 6e-05 | 50.0, 70.0 | 40.0 | 53.3 | 53.3 |" in settings.table(runs)
+    assert "| gear | gear_alpha8, 6e-05 | 10.0 | 10.0 | 10.0 |" in settings.table(runs, "bias30").replace("|  |", "|")
+    apart = settings.distances(runs)
+    assert "| right | gear over grpo | 2 | +30.0 | +10.0 to +50.0 |  | +30.0 |" in apart  # seed 0 has no partner
+    assert "| faulty key | gear over grpo | 1 | −20.0 | −20.0 to −20.0 |  | −20.0 |" in apart  # GRPO reads no hint
 
 
 def test_a_frozen_teacher_is_compared_with_a_live_one_on_the_same_seeds(evidence):
