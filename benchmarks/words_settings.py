@@ -20,10 +20,10 @@ import json
 import math
 from itertools import combinations
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
-from differences import detectable, signed
+from differences import signed
 from words_pooled import HINTS, interval
 from words_rates import HINT, success
 from words_runs import WITHOUT_HINT, late_reward, make_run
@@ -155,24 +155,32 @@ def table(runs: list[Run], hint: str = HINT) -> str:
 
 
 def distances(runs: list[Run]) -> str:
-    """Pairs of the same handbook and seed, by kind of hint. The interval is Student's over the pairs."""
-    lines = ["| hint | | pairs | mean (95 %) | least to most | could be seen | greedy, mean |", "|---" * 7 + "|"]
+    """Pairs of the same handbook and seed, by kind of hint. Intervals are Student's: over all pairs, as if they were
+    independent; and over the warm starts' own means, since seeds of one start are alike, where there are three."""
+    heads = ["hint", "", "pairs, warm starts", "mean (95 % over pairs)", "over starts (95 %)", "least to most", "greedy, mean"]
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     for hint, words in HINTS.items():
         found = reported(runs, hint)
         for method, other in COMPARED:
-            apart = pairs(found, method, other)
-            if apart:
-                seen = f"{detectable(stdev(apart), len(apart)):.1f}" if len(apart) > 2 else ""
-                ends = f"{signed(min(apart))} to {signed(max(apart))}"
-                cells = [words, f"{method} over {other}", str(len(apart)), interval(apart), ends, seen]
-                lines.append("| " + " | ".join([*cells, signed(mean(pairs(found, method, other, "greedy")))]) + " |")
+            by_world, greedy = pairs(found, method, other), pairs(found, method, other, "greedy")
+            apart = [value for each in by_world.values() for value in each]
+            if len(apart) > 1:
+                of_starts = interval([mean(each) for each in by_world.values()]) if len(by_world) > 2 else ""
+                cells = [words, f"{method} over {other}", f"{len(apart)}, {len(by_world)}", interval(apart), of_starts]
+                cells += [f"{signed(min(apart))} to {signed(max(apart))}"]
+                cells += [signed(mean(value for each in greedy.values() for value in each))]
+                lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
-def pairs(found: dict[str, dict[Place, Run]], method: str, other: str, how: str = "sampled") -> list[float]:
-    """Differences in points, of the places that both have."""
+def pairs(found: dict[str, dict[Place, Run]], method: str, other: str, how: str = "sampled") -> dict[int, list[float]]:
+    """Handbook → differences in points, of the seeds that both have."""
     mine, theirs = found.get(method, {}), found.get(other, {})
-    return [100 * (success(run, how) - success(theirs[place], how)) for place, run in mine.items() if place in theirs]
+    apart: dict[int, list[float]] = {}
+    for (world, seed), run in mine.items():
+        if (world, seed) in theirs:
+            apart.setdefault(world, []).append(100 * (success(run, how) - success(theirs[world, seed], how)))
+    return apart
 
 
 def show(runs: list[Run]) -> None:

@@ -262,13 +262,17 @@ def test_settings_of_the_words_task_are_tuned_apart_from_what_is_reported(eviden
     best = settings.choose(runs)
     runs += [run(best["gear"], 0, 0.5, 0.5, 2), run(best["gear"], 1, 0.5, 0.7, 2), run(best["grpo"], 1, 0.5, 0.2, 2)]
     runs += [run(best["gear"], 1, 0.5, 0.4, 3), run(best["grpo"], 1, 0.5, 0.3, 3)]  # the same seed of another handbook
-    runs += [{**run(best["gear"], 1, 0.5, 0.1, 3), "hint": "bias30"}]
+    runs += [{**run(best["gear"], 1, 0.5, success, world), "hint": "bias30"} for success, world in ((0.1, 3), (0.2, 2))]
     assert "| gear | gear_alpha8 | 6e-05 | 0.900 (0.0) | yes |" in settings.tuning_table(runs)
     assert "| gear | gear_alpha8, 6e-05 | 50.0, 70.0 | 40.0 | 53.3 | 53.3 |" in settings.table(runs)
-    assert "| gear | gear_alpha8, 6e-05 | 10.0 | 10.0 | 10.0 |" in settings.table(runs, "bias30").replace("|  |", "|")
+    assert "| gear | gear_alpha8, 6e-05 | 20.0 | 10.0 | 15.0 | 15.0 |" in settings.table(runs, "bias30")
     apart = settings.distances(runs)
-    assert "| right | gear over grpo | 2 | +30.0 | +10.0 to +50.0 |  | +30.0 |" in apart  # seed 0 has no partner
-    assert "| faulty key | gear over grpo | 1 | −20.0 | −20.0 to −20.0 |  | −20.0 |" in apart  # GRPO reads no hint
+    assert "| right | gear over grpo | 2, 2 | +30.0 |  | +10.0 to +50.0 | +30.0 |" in apart  # seed 0 has no partner
+    assert "| faulty key | gear over grpo | 2, 2 | −10.0 |  | −20.0 to 0.0 | −10.0 |" in apart  # GRPO reads no hint
+    runs += [run(best["gear"], 1, 0.5, 0.3, 4), run(best["grpo"], 1, 0.5, 0.3, 4), run(best["gear"], 2, 0.5, 0.4, 4)]
+    runs += [run(best["grpo"], 2, 0.5, 0.4, 4)]  # handbook 4: twice no difference
+    row = next(line for line in settings.distances(runs).splitlines() if line.startswith("| right | gear over grpo"))
+    assert "| 4, 3 | +15.0 (−22.9 to +52.9) | +20.0 (−45.7 to +85.7) |" in row
 
 
 def test_a_frozen_teacher_is_compared_with_a_live_one_on_the_same_seeds(evidence):
