@@ -73,12 +73,18 @@ def main() -> None:
     parser.add_argument("tuned", type=Path, help="runs of hint_forms with their tuning, as regret.py --out writes them")
     parser.add_argument("--known", type=Path, nargs="*", default=[], help="files of the same form")
     parser.add_argument("--worlds", type=numbers, required=True)
+    parser.add_argument("--only", help="kinds of hint, separated by commas")
     parser.add_argument("--seeds", type=int, default=2, help="per world, from 0 on")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     known = [run for file in given.known for run in read_runs(file)]
     wanted = plan(read_runs(given.tuned), known, given.worlds, given.seeds)
+    for kind in given.only.split(",") if given.only else []:
+        if kind not in wanted:
+            raise GearError(f"--only {kind}: {given.tuned} has tuning runs of {', '.join(wanted)}.")
+    if given.only:
+        wanted = {kind: wanted[kind] for kind in given.only.split(",")}
     print(f"{sum(len(jobs) for _, jobs in wanted.values())} runs", flush=True)
     for kind, (column, jobs) in wanted.items():
         folder = given.out / "hint_forms" / kind

@@ -6,7 +6,8 @@ later file counts: put repeated tuning last. Columns need not be complete: a col
 of its methods have. Regret is the distance to the best method of a column; GRPO and the methods that read hints count, the
 oracle does not. The interval of the worst regret is a bootstrap's, over seeds within each world; which method is best, and in
 which column a method is worst, are decided in each sample again. With few runs such an interval is too narrow, and it says
-nothing of other worlds. `--by-world COLUMN` shows one column's worlds instead.
+nothing of other worlds. `--by-world COLUMN` shows one column's worlds instead,
+`--by-kind` a row per column.
 """
 
 from __future__ import annotations
@@ -27,6 +28,15 @@ from gear_rl.compare.runner import is_finished
 from gear_rl.compare.tuning import training_reward
 
 NO_HINT = "no_hint"
+KINDS = {
+    "perfect": "right",
+    **{f"noise_{share}": f"{share} % of the tools wrong, at random" for share in (15, 30, 50)},
+    **{f"faulty_key_{share}": f"faulty key, {share} % of the facts" for share in (15, 30)},
+    "answer_only": "answer only",
+    "sibling": "a sibling that won",
+    "another_problem": "another problem's",
+}
+"""Columns as a page names them, in its order."""
 Place = tuple[int, int]
 """World and seed."""
 
@@ -135,6 +145,33 @@ def by_world(methods: dict[str, dict[Place, float]], method: str) -> str:
     return "\n".join(lines)
 
 
+def by_kind(cells: Cells, method: str) -> str:
+    """Markdown: a row per column of the table, with `method`'s distance to the best, over all runs and in each world."""
+    heads = ["hint", "runs", "grpo", *READERS, f"{method} behind the best", "by world"]
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    for column in (kind for kind in KINDS if kind in cells):
+        methods = cells[column]
+        places = list(methods[method])
+        of = {name: mean_of(methods[name]) for name in heads[2:-2]}
+        best = max(of, key=lambda name: of[name])
+        shown = [f"**{value:.1f}**" if name == best else f"{value:.1f}" for name, value in of.items()]
+        worlds = {}
+        for world in sorted({world for world, _ in places}):
+            here = {name: mean_of(methods[name], Counter(p for p in places if p[0] == world)) for name in of}
+            worlds[world] = f"{world}: {max(here.values()) - here[method]:.1f}"
+        cells_of_row = [KINDS[column], str(len(places)), *shown, f"{max(of.values()) - of[method]:.1f}"]
+        lines.append("| " + " | ".join([*cells_of_row, ", ".join(worlds.values())]) + " |")
+    return "\n".join(lines)
+
+
+def in_words(cells: Cells) -> str:
+    """Worst regrets, best method first."""
+    worst = {name: max(by_column.values()) for name, by_column in regrets(cells).items()}
+    ends = worst_intervals(cells)
+    order = sorted(worst, key=lambda name: worst[name])
+    return ", ".join(f"{name} {worst[name]:.1f} ({ends[name][0]:.1f} to {ends[name][1]:.1f})" for name in order)
+
+
 def table(cells: Cells) -> str:
     """Markdown: success of each method in each column, and its worst regret."""
     lines = [f"| method | {' | '.join(cells)} | worst regret (95 %) |", "|---" * (len(cells) + 2) + "|"]
@@ -154,6 +191,7 @@ if __name__ == "__main__":
     parser.add_argument("--out", type=Path)
     parser.add_argument("--beside", default="checked_hints", help="the method of the second table")
     parser.add_argument("--by-world", metavar="COLUMN", help="success in each world of one column, nothing else")
+    parser.add_argument("--by-kind", action="store_true", help="a row per kind of hint, and worst regrets, nothing else")
     given = parser.parse_args()
     runs = [run for source in given.sources for run in read_runs(source)]
     if given.out:
@@ -164,5 +202,7 @@ if __name__ == "__main__":
         parser.error(f"--by-world {given.by_world}: these runs have the columns {', '.join(cells)}.")
     if given.by_world:
         print(by_world(cells[given.by_world], given.beside))
+    elif given.by_kind:
+        print(f"{by_kind(cells, given.beside)}\n\n{in_words(cells)}")
     else:
         print(f"{table(cells)}\n\n{beside_the_best(cells, given.beside)}")

@@ -14,19 +14,11 @@ from typing import Any
 
 import regret
 from evidence_tables import READERS
+from regret import KINDS
 
 from gear_rl.compare.plan import FIRST_TUNING_SEED
 
 Run = dict[str, Any]
-KINDS = {
-    "perfect": "right",
-    **{f"noise_{share}": f"{share} % of the tools wrong, at random" for share in (15, 30, 50)},
-    **{f"faulty_key_{share}": f"faulty key, {share} % of the facts" for share in (15, 30)},
-    "answer_only": "answer only",
-    "sibling": "a sibling that won",
-    "another_problem": "another problem's",
-}
-
 
 def again(long: list[Run]) -> list[str]:
     """The kinds of hint whose strengths were tuned with runs as long as the reported ones."""
