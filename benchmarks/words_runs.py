@@ -292,6 +292,7 @@ def collect(folder: Path) -> dict[str, Any]:
     for run in runs:
         config = run.pop("config")
         run["world"] = config["task"].get("world", 0)
+        run["start"] = Path(config["model"]).name
         shared.add(json.dumps(config["train"] | {"learning_rate": None}))
     return {"train": [json.loads(train) for train in sorted(shared)], "runs": runs}
 

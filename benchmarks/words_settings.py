@@ -52,11 +52,14 @@ GRID: dict[str, tuple[Setting, ...]] = {
 """Method → its four settings."""
 COMPARED = (
     *((method, "grpo") for method in GRID if method != "grpo"),
-    ("rlsd", "gear"), ("token", "gear"), ("random_segments", "gear"), ("checked_hints", "opsd"),
+    *((method, "gear") for method in ("rlsd", "checked_hints", "opsd", "token", "random_segments")),
+    ("opsd", "rlsd"), ("checked_hints", "opsd"),
 )  # fmt: skip
 """A method, and what it is compared with."""
 Place = tuple[int, int]
-"""Handbook and seed. Each handbook has one warm start."""
+"""Handbook and seed. All reported runs of a handbook are from one warm start."""
+SET_THE_GRID = (0, 1)
+"""Handbooks of the runs from which the grid was made (A to J, and K)."""
 
 
 def setting(run: Run) -> Setting:
@@ -91,7 +94,7 @@ def plan(args: argparse.Namespace, train: Run, task: Run) -> list[Planned]:
         first = [setting for method in args.methods for setting in GRID[method]]
         return [make_run(args, train, task, arm, HINT, rate, FIRST_TUNING_SEED) for arm, rate in first]
     tuning = read(args.tuned)
-    if any(run["seed"] == FIRST_TUNING_SEED and run["world"] == task.get("world", 0) for run in tuning):
+    if any(run["seed"] == FIRST_TUNING_SEED and world_of(run) == task.get("world", 0) for run in tuning):
         raise SystemExit("--set task.world: another handbook, with its own warm start, than that of the tuning runs.")
     if any(seed >= FIRST_TUNING_SEED for seed in args.seeds):
         raise SystemExit(f"--seeds: below {FIRST_TUNING_SEED}, where the seeds of tuning begin.")
@@ -118,10 +121,26 @@ def reported(runs: list[Run], hint: str) -> dict[str, dict[Place, Run]]:
     chosen = choose(runs)
     of = {one: method for method, one in chosen.items()}
     found: dict[str, dict[Place, Run]] = {method: {} for method in chosen}
-    for run in sorted(runs, key=lambda run: (run["world"], run["seed"])):
+    used = {world_of(run) for run in runs if run["seed"] >= FIRST_TUNING_SEED} | set(SET_THE_GRID)
+    starts: dict[int, set[str | None]] = {}
+    for run in sorted(runs, key=lambda run: (world_of(run), run["seed"])):
         if run["seed"] < FIRST_TUNING_SEED and setting(run) in of and (run["hint"] == hint or run["arm"] in WITHOUT_HINT):
-            found[of[setting(run)]][run["world"], run["seed"]] = run
+            method, place = of[setting(run)], (world_of(run), run["seed"])
+            if place[0] in used:
+                raise SystemExit(f"a run of {method} is on handbook {place[0]}, where settings or their grid were chosen.")
+            if place in found[method]:
+                raise SystemExit(f"two runs of {method} have handbook {place[0]} and seed {place[1]}.")
+            found[method][place] = run
+            starts.setdefault(place[0], set()).add(run.get("start"))
+    for world, several in starts.items():
+        if len(several) > 1:
+            raise SystemExit(f"the runs of handbook {world} are from several warm starts: {', '.join(map(str, several))}.")
     return found
+
+
+def world_of(run: Run) -> int:
+    """Its handbook. The oldest files, all of handbook 0, do not say."""
+    return run.get("world", 0)
 
 
 def tuning_table(runs: list[Run]) -> str:

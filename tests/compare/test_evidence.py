@@ -271,6 +271,10 @@ def test_settings_of_the_words_task_are_tuned_apart_from_what_is_reported(eviden
     assert "| faulty key | gear over grpo | 2, 2 | −10.0 |  | −20.0 to 0.0 | −10.0 |" in apart  # GRPO reads no hint
     runs += [run(best["gear"], 1, 0.5, 0.3, 4), run(best["grpo"], 1, 0.5, 0.3, 4), run(best["gear"], 2, 0.5, 0.4, 4)]
     runs += [run(best["grpo"], 2, 0.5, 0.4, 4)]  # handbook 4: twice no difference
+    for world, start, message in ((1, None, "handbook 1, where"), (4, None, "two runs of gear"), (5, "other", "several warm")):
+        wrong = [run(best["gear"], 1, 0.5, 0.4, world) | {"start": start}, run(best["grpo"], 2, 0.5, 0.4, 5)]
+        with pytest.raises(SystemExit, match=message):
+            settings.table([*runs, *wrong])
     row = next(line for line in settings.distances(runs).splitlines() if line.startswith("| right | gear over grpo"))
     assert "| 4, 3 | +15.0 (−22.9 to +52.9) | +20.0 (−45.7 to +85.7) |" in row
 

@@ -1,4 +1,4 @@
-"""docs/evidence.md shows what the published runs say."""
+"""docs/evidence.md and the pages behind it show what the published runs say."""
 
 from __future__ import annotations
 
@@ -26,32 +26,42 @@ def cells_of(*names: str) -> regret.Cells:
     return regret.cells_of([run for file in files for run in regret.read_runs(file)])
 
 
+def read_page(name: str) -> str:
+    return (BENCHMARKS.parent / "docs" / f"{name}.md").read_text()
+
+
 @pytest.fixture
 def page(monkeypatch) -> str:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return (BENCHMARKS.parent / "docs" / "evidence.md").read_text()
+    return read_page("evidence")
 
 
-def test_the_page_has_the_worst_regrets_of_the_published_runs(page):
+@pytest.fixture
+def length_page(page) -> str:
+    return read_page("tuning_length")
+
+
+def test_short_tuning_has_the_worst_regrets_of_the_published_runs(length_page):
     import regret
 
     cells = regret.cells_of(regret.read_runs(RESULTS / "hint_forms.json"))
     assert {len(values) for methods in cells.values() for values in methods.values()} == {8}
     for method, by_column in regret.regrets(cells).items():
-        row = next(line for line in page.splitlines() if line.startswith(f"| {method} | ") and line.count("|") == 12)
+        rows = [line for line in length_page.splitlines() if line.startswith(f"| {method} | ") and line.count("|") == 12]
+        row = rows[0]
         assert row.split("|")[-2].split()[0] == f"{max(by_column.values()):.1f}"
 
 
-def test_the_pages_have_the_repeated_runs_with_other_hints(page):
+def test_the_page_has_the_repeated_runs_with_other_hints(length_page):
     import regret
 
-    records = (BENCHMARKS.parent / "docs" / "evidence_records.md").read_text()
     for name in ("_again", "_sibling_tuned"):  # tuned with one run of 200 steps, and with four
         cells = cells_of("", "_sibling_again", "_again", name)
-        assert regret.by_world(cells["sibling"], "checked_hints") in records
+        assert regret.by_world(cells["sibling"], "checked_hints") in length_page
     kinds = "perfect", "noise_15", "noise_30", "noise_50", "faulty_key_15", "faulty_key_30", "another_problem"
     again = cells_of("_other_worlds", "_sibling_again")
-    part = page[page.index('<a id="two-other-worlds">') : page.index('<a id="siblings-rollouts">')].replace("*", "")
+    part = length_page[length_page.index('<a id="two-other-worlds">') : length_page.index('<a id="siblings-rollouts">')]
+    part = part.replace("*", "")
     worst = regret.regrets({kind: again[kind] for kind in kinds})
     for method, by_kind in worst.items():
         shown = [f"{regret.mean_of(again[kind][method]):.1f}" for kind in kinds]
@@ -62,13 +72,13 @@ def test_the_pages_have_the_repeated_runs_with_other_hints(page):
     "kind, short, long",
     [("faulty_key_30", "_faulty_key_200", "_faulty_key_400"), ("sibling", "_sibling_tuned", "_sibling_400")],
 )
-def test_the_page_shows_short_and_long_tuning_runs(page, kind, short, long):
+def test_the_page_shows_short_and_long_tuning_runs(length_page, kind, short, long):
     import regret
 
     grpo = "_again", "", "_sibling_again"
     tables = [(*grpo, short), (*grpo, short, long)] if kind == "faulty_key_30" else [(*grpo, long)]
     for names in tables:
-        assert regret.by_world(cells_of(*names)[kind], "checked_hints") in page
+        assert regret.by_world(cells_of(*names)[kind], "checked_hints") in length_page
     for name in (short, long):
         tried: dict[str, dict[str, list[dict[str, float]]]] = {}
         for run in regret.read_runs(RESULTS / f"hint_forms{name}.json"):
@@ -78,36 +88,51 @@ def test_the_page_shows_short_and_long_tuning_runs(page, kind, short, long):
         for each in tried.values():
             for runs in each.values():
                 reward, success = (mean(run[name] for run in runs) for name in ("training_reward", "success"))
-                assert f"{reward:.3f} ({100 * success:.1f})" in page
+                assert f"{reward:.3f} ({100 * success:.1f})" in length_page
 
 
-def test_the_page_shows_what_longer_tuning_runs_change(page):
+def test_the_page_shows_what_longer_tuning_runs_change(length_page):
     import regret
     import tuning_length
 
     long = [RESULTS / f"hint_forms_{name}.json" for name in ("faulty_key_400", "sibling_400", "400")]
     of_short, of_long = regret.read_runs(RESULTS / "hint_forms.json"), [r for f in long for r in regret.read_runs(f)]
-    assert tuning_length.success(of_short, of_long) in page and tuning_length.settings(of_short, of_long) in page
+    assert tuning_length.success(of_short, of_long) in length_page
+    assert tuning_length.settings(of_short, of_long) in length_page
     for run in of_long:  # every reported run has the setting that its tuning chose
         if run["seed"] < 1000 and run["method"] != "grpo":
             assert tuning_length.in_words(run["strength"]) == tuning_length.chosen(of_long, run["column"], run["method"])
 
 
-def test_the_page_has_the_worst_regret_over_all_runs(page):
+def test_the_page_shows_kinds_of_hint_as_the_published_runs_have_them(page):
+    import evidence_pictures
     import regret
 
-    def worst(*names: str) -> str:
-        cells = cells_of("", *AGAIN, *names)
-        low, high = regret.worst_intervals(cells)["checked_hints"]
-        return f"{max(regret.regrets(cells)['checked_hints'].values()):.1f} ({low:.1f} to {high:.1f})"
+    cells = evidence_pictures.hint_cells()
+    assert regret.by_kind(cells, "checked_hints") in page
+    low, high = regret.worst_intervals(cells)["checked_hints"]
+    worst = f"{max(regret.regrets(cells)['checked_hints'].values()):.1f} ({low:.1f} to {high:.1f})"
+    assert page.count(f"worst regret of `checked_hints` is {worst}") == 1
+    assert page.count(f"worst regret is {worst}") == 1  # in the table of claims
 
-    long = worst("_faulty_key_200", "_faulty_key_400", "_sibling_400", "_400")
-    short = worst("_faulty_key_200", "_sibling_tuned")
-    assert page.count(f"over all runs is {long} with long tuning runs where there are any, {short} with short ones") == 1
-    assert page.count(f"two to five worlds the worst regret is {long}") == 1
-    of_two = cells_of("", "_faulty_key_400", "_sibling_400", "_400")
-    low, high = regret.worst_intervals(of_two)["checked_hints"]
-    assert f"`checked_hints` {max(regret.regrets(of_two)['checked_hints'].values()):.1f} ({low:.1f} to {high:.1f});" in page
+
+def test_short_and_long_tuning_have_their_worst_regrets(length_page):
+    import regret
+
+    short = cells_of("", *AGAIN, "_faulty_key_200", "_sibling_tuned")
+    two_worlds = cells_of("", "_faulty_key_400", "_sibling_400", "_400")
+    for cells, words in ((short, "with short tuning is {}"), (two_worlds, "`checked_hints` {};")):
+        low, high = regret.worst_intervals(cells)["checked_hints"]
+        worst = max(regret.regrets(cells)["checked_hints"].values())
+        assert words.format(f"{worst:.1f} ({low:.1f} to {high:.1f})") in length_page
+
+
+@pytest.mark.parametrize("name", ["methods", "hints"])
+def test_the_pictures_are_drawn_from_the_published_runs(page, name):
+    import evidence_pictures
+
+    stored = BENCHMARKS.parent / "docs" / "images" / f"evidence_{name}.svg"
+    assert stored.read_text() == getattr(evidence_pictures, name)() and f"images/{stored.name}" in page
 
 
 def test_the_page_shows_the_language_model_as_the_published_runs_have_it(page):
@@ -118,9 +143,12 @@ def test_the_page_shows_the_language_model_as_the_published_runs_have_it(page):
 
     names = ("", "_second", "_third", "_fourth", "_fifth", "_sixth", "_seventh", "_eighth", "_ninth", "_tenth")
     assert words_pooled.table(words_pooled.read([RESULTS / f"words_smollm2{name}_h200.json" for name in names])) in page
-    assert words_rates.table(json.loads((RESULTS / "words_smollm2_tenth_h200.json").read_text())["runs"]) in page
-    assert words_alpha.table(json.loads((RESULTS / "words_smollm2_eleventh_h200.json").read_text())["runs"]) in page
-    assert words_settings.tuning_table(words_settings.read([RESULTS / "words_smollm2_twelfth_h200.json"])) in page
+    records = read_page("evidence_records")
+    assert words_rates.table(json.loads((RESULTS / "words_smollm2_tenth_h200.json").read_text())["runs"]) in records
+    assert words_alpha.table(json.loads((RESULTS / "words_smollm2_eleventh_h200.json").read_text())["runs"]) in records
+    tuned = words_settings.read([RESULTS / f"words_smollm2_{name}_h200.json" for name in ("twelfth", "thirteenth")])
+    assert words_settings.tuning_table(tuned) in records
+    assert words_settings.table(tuned) in page and words_settings.distances(tuned) in page
 
 
 def test_no_published_run_stands_twice_in_its_file():
