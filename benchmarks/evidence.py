@@ -21,7 +21,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from evidence_tables import TABLES, Budget, smoke
+from evidence_tables import REPORTED, TABLES, Budget, smoke
 
 from gear_rl.compare.jobs import Job, Setting
 from gear_rl.compare.plan import Plan, open_folder
@@ -139,9 +139,9 @@ def main() -> int:
     parser.add_argument("--smoke", action="store_true", help="two steps of a part of the table")
     given = parser.parse_args()
     until = time.time() + 60 * given.minutes
-    train = {"steps": given.steps, "eval_rows": 500, "mix_steps": 0}  # a λ that falls to 0 would leave GRPO for most steps
+    train = (("steps", given.steps), *REPORTED)
     budget = Budget(
-        given.seeds, given.worlds, given.tuning_worlds, given.tuning_seeds, given.tuning_runs, train=tuple(train.items())
+        given.seeds, given.worlds, given.tuning_worlds, given.tuning_seeds, given.tuning_runs, train=train
     )
     columns = smoke(given.table, budget) if given.smoke else TABLES[given.table](budget)
     if given.tuning_steps is not None:

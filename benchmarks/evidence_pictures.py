@@ -1,4 +1,4 @@
-"""The two pictures at the top of docs/evidence.md, from the published runs:
+"""Two pictures of docs/evidence.md, from the published runs:
 
     python benchmarks/evidence_pictures.py methods docs/images/evidence_methods.svg
     python benchmarks/evidence_pictures.py hints docs/images/evidence_hints.svg
@@ -74,7 +74,11 @@ def _dot(x: float, y: float, size: int, colour: str, opacity: float) -> str:
 
 
 def methods() -> str:
-    panels = [("Embedded task, 36 runs", *embedded()), ("SmolLM2-135M, three handbooks", *language_model())]
+    (task, task_before), (words, words_before) = embedded(), language_model()
+    panels = [
+        (f"Embedded task, {len(task['gear'])} runs", task, task_before),
+        (f"SmolLM2-135M, at most {max(map(len, words.values()))} runs", words, words_before),
+    ]
     bottom = TOP + ROW * len(ORDER)
     parts = []
     for p, (title, points, before) in enumerate(panels):
@@ -122,7 +126,8 @@ def hints() -> str:
         parts.append(f'<line x1="{ends[0]:.1f}" x2="{ends[1]:.1f}" y1="{y}" y2="{y}" stroke="#d1d5db"/>')
         for method, value in values.items():
             parts.append(_dot(left + PANEL * value / 100, y, 5, COLOURS[method], 0.85))
-    foot = "true success in percent, means of 12 to 20 runs"
+    counts = [len(cells[kind]["gear"]) for kind in kinds]
+    foot = f"true success in percent, means of {min(counts)} to {max(counts)} runs"
     parts.append(f'<text x="{left}" y="{bottom + 40}" fill="#555">{foot}</text>')
     return _svg(left + PANEL + 30, bottom + 54, parts)
 

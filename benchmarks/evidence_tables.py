@@ -58,6 +58,10 @@ class Budget:
 
 
 Columns = dict[str, Plan]
+HINT_STEPS = 400
+"""Of the reported runs with each kind of hint, as the default of `gear train`."""
+REPORTED: tuple[tuple[str, Any], ...] = (("eval_rows", 500), ("mix_steps", 0))
+"""Of every run, beside its steps. A λ that falls to 0 would leave GRPO for most of them."""
 
 
 def headline(b: Budget) -> Columns:
@@ -87,7 +91,7 @@ def _long_runs(b: Budget) -> Budget:
     return replace(
         b, seeds=min(b.seeds, 4), worlds=worlds, tuning_runs=four_settings, tuning_steps=200,
         learning_rates=(5e-4, 7.2e-4),  # with four strengths one rate is tried, their geometric mean: 6e-4
-        train=(*b.train, ("steps", 400)),
+        train=(*b.train, ("steps", HINT_STEPS)),
     )  # fmt: skip
 
 

@@ -14,14 +14,13 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from statistics import mean
 
 from evidence import numbers
-from evidence_tables import Budget, hint_forms
+from evidence_tables import HINT_STEPS, REPORTED, Budget, hint_forms
 from regret import read_runs
-from tuning_length import Run
+from tuning_length import Run, best, setting_of
 
-from gear_rl.compare.jobs import Job, Setting
+from gear_rl.compare.jobs import Job
 from gear_rl.compare.plan import FIRST_TUNING_SEED, Plan, open_folder
 from gear_rl.compare.runner import run_all
 from gear_rl.errors import GearError
@@ -30,37 +29,26 @@ Wanted = dict[str, tuple[Plan, list[Job]]]
 """Kind of hint → its plan, and the runs still to be made."""
 
 
-def setting_of(run: Run) -> Setting:
-    return Setting(run["rate"], tuple(run["strength"].items()))
-
-
-def best(tuned: list[Run]) -> dict[str, dict[str, Setting]]:
-    """Kind of hint → method → the setting with the highest mean training reward."""
-    rewards: dict[tuple[str, str], dict[Setting, list[float]]] = {}
-    for run in tuned:
-        if run["seed"] >= FIRST_TUNING_SEED:
-            of = rewards.setdefault((run["column"], run["method"]), {})
-            of.setdefault(setting_of(run), []).append(run["training_reward"])
-    chosen: dict[str, dict[str, Setting]] = {}
-    for (kind, method), of in rewards.items():
-        chosen.setdefault(kind, {})[method] = max(of, key=lambda one: mean(of[one]))
-    return chosen
-
-
 def plan(tuned: list[Run], known: list[Run], worlds: tuple[int, ...], seeds: int) -> Wanted:
-    tuning_worlds = {run["world"] for run in tuned if run["seed"] >= FIRST_TUNING_SEED}
+    tuning = [run for run in tuned if run["seed"] >= FIRST_TUNING_SEED]
+    tuning_worlds = {run["world"] for run in tuning}
+    if {run["steps"] for run in tuning} != {HINT_STEPS}:
+        raise GearError(f"the tuning runs are not all of {HINT_STEPS} steps, as the reported ones are.")
     if tuning_worlds & set(worlds):
         raise GearError(f"--worlds: settings were chosen on {sorted(tuning_worlds)}; report on others.")
-    train = (("steps", 200), ("eval_rows", 500), ("mix_steps", 0))  # as evidence.py; hint_forms sets 400 steps
-    columns = hint_forms(Budget(seeds=seeds, worlds=worlds, tuning_worlds=tuple(tuning_worlds), train=train))
-    there = {(r["column"], r["method"], setting_of(r), r["world"], r["seed"]) for r in known}
+    columns = hint_forms(Budget(seeds=seeds, worlds=worlds, tuning_worlds=tuple(tuning_worlds), train=REPORTED))
+    there = {
+        (r["column"], r["method"], setting_of(r), r["world"], r["seed"])
+        for r in known
+        if r["steps"] == HINT_STEPS and "teacher" not in r
+    }
     wanted: Wanted = {}
     for kind, chosen in best(tuned).items():
         of = {name: name.removesuffix("+sibling_hint") for name in columns[kind].methods}  # as regret.py names them
         jobs = [
             Job(name, chosen[of[name]], seed, world)
-            for seed in range(seeds)
-            for world in worlds
+            for seed in range(columns[kind].seeds)
+            for world in columns[kind].worlds
             for name in columns[kind].methods
             if of[name] in chosen and (kind, of[name], chosen[of[name]], world, seed) not in there
         ]

@@ -4,10 +4,10 @@ Reads the finished runs of the table `hint_forms` of `evidence.py`, or the file 
 `hint_forms_peers` beside it, all runs together. Of two reported runs of the same method, column, world and seed the one in the
 later file counts: put repeated tuning last. Columns need not be complete: a column's mean is over the worlds and seeds that all
 of its methods have. Regret is the distance to the best method of a column; GRPO and the methods that read hints count, the
-oracle does not. The interval of the worst regret is a bootstrap's, over seeds within each world; which method is best, and in
-which column a method is worst, are decided in each sample again. With few runs such an interval is too narrow, and it says
-nothing of other worlds. `--by-world COLUMN` shows one column's worlds instead,
-`--by-kind` a row per column.
+oracle does not. The interval of the worst regret is a bootstrap's, over the seeds of each column and world; which method is
+best, and in which column a method is worst, are decided in each sample again. With few runs such an interval is too narrow, and
+it says nothing of other worlds. `--by-world COLUMN` shows one column's worlds instead, `--by-kind` a row per column (without
+`evidence_tables.PEERS`) and the worst regrets.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import random
-from collections import Counter
 from pathlib import Path
 from statistics import mean, quantiles, stdev
 from typing import Any
@@ -81,32 +80,36 @@ def cells_of(runs: list[dict[str, Any]]) -> Cells:
     return result
 
 
-def regrets(cells: Cells, times: dict[Place, int] | None = None) -> dict[str, dict[str, float]]:
-    """Method → column → distance to the best method's mean. `times`: how often each place counts, else once."""
+def regrets(cells: Cells) -> dict[str, dict[str, float]]:
+    """Method → column → distance to the best method's mean."""
     result: dict[str, dict[str, float]] = {}
     for column, methods in cells.items():
-        if times is not None and not any(place in times for place in next(iter(methods.values()))):
-            continue  # a column with few runs, and none of them drawn
-        of = {name: mean_of(values, times) for name, values in methods.items()}
+        of = {name: mean_of(values) for name, values in methods.items()}
         for name, value in of.items():
             result.setdefault(name, {})[column] = max(of.values()) - value
     return result
 
 
-def mean_of(values: dict[Place, float], times: dict[Place, int] | None = None) -> float:
-    count = {place: 1 if times is None else times.get(place, 0) for place in values}
-    return sum(count[place] * value for place, value in values.items()) / sum(count.values())
+def mean_of(values: dict[Place, float], world: int | None = None) -> float:
+    """Of one world, or of all."""
+    chosen = [value for place, value in values.items() if world in (None, place[0])]
+    return sum(chosen) / len(chosen)
+
+
+def resampled(methods: dict[str, dict[Place, float]], draw: random.Random) -> dict[str, dict[Place, float]]:
+    """Seeds drawn anew in each world, the same for all methods, whose runs are paired."""
+    places = sorted(next(iter(methods.values())))
+    worlds = [[place for place in places if place[0] == world] for world in sorted({world for world, _ in places})]
+    drawn = [place for each in worlds for place in draw.choices(each, k=len(each))]
+    return {name: {(place[0], i): values[place] for i, place in enumerate(drawn)} for name, values in methods.items()}
 
 
 def worst_intervals(cells: Cells, resamples: int = 2000) -> dict[str, tuple[float, float]]:
     """Method → 95 % of the bootstrap's worst regrets."""
-    places = sorted({place for methods in cells.values() for values in methods.values() for place in values})
-    worlds = {world: [place for place in places if place[0] == world] for world, _ in places}
     draw = random.Random(0)
     found: dict[str, list[float]] = {}
     for _ in range(resamples):
-        drawn = [place for each in worlds.values() for place in draw.choices(each, k=len(each))]
-        for name, by_column in regrets(cells, Counter(drawn)).items():
+        for name, by_column in regrets({column: resampled(methods, draw) for column, methods in cells.items()}).items():
             found.setdefault(name, []).append(max(by_column.values()))
     return {name: (quantiles(x, n=40)[0], quantiles(x, n=40)[-1]) for name, x in found.items()}
 
@@ -135,10 +138,8 @@ def by_world(methods: dict[str, dict[Place, float]], method: str) -> str:
     """Markdown, of one column: success of each method in each world, and how far `method` is behind the best there."""
     methods = {name: methods[name] for name in ("grpo", *READERS, *PEERS) if name in methods}
     lines = [f"| world | {' | '.join(methods)} | {method} behind the best |", "|---" * (len(methods) + 2) + "|"]
-    places = list(next(iter(methods.values())))
-    for world in [*sorted({world for world, _ in places}), None]:
-        times = Counter(place for place in places if world in (None, place[0]))
-        of = {name: mean_of(values, times) for name, values in methods.items()}
+    for world in [*sorted({world for world, _ in next(iter(methods.values()))}), None]:
+        of = {name: mean_of(values, world) for name, values in methods.items()}
         shown = [f"{value:.1f}" for value in of.values()]
         behind = max(of.values()) - of[method]
         lines.append(f"| {'all' if world is None else world} | {' | '.join(shown)} | {behind:.1f} |")
@@ -151,16 +152,15 @@ def by_kind(cells: Cells, method: str) -> str:
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     for column in (kind for kind in KINDS if kind in cells):
         methods = cells[column]
-        places = list(methods[method])
         of = {name: mean_of(methods[name]) for name in heads[2:-2]}
         best = max(of, key=lambda name: of[name])
         shown = [f"**{value:.1f}**" if name == best else f"{value:.1f}" for name, value in of.items()]
         worlds = {}
-        for world in sorted({world for world, _ in places}):
-            here = {name: mean_of(methods[name], Counter(p for p in places if p[0] == world)) for name in of}
+        for world in sorted({world for world, _ in methods[method]}):
+            here = {name: mean_of(methods[name], world) for name in of}
             worlds[world] = f"{world}: {max(here.values()) - here[method]:.1f}"
-        cells_of_row = [KINDS[column], str(len(places)), *shown, f"{max(of.values()) - of[method]:.1f}"]
-        lines.append("| " + " | ".join([*cells_of_row, ", ".join(worlds.values())]) + " |")
+        row = [KINDS[column], str(len(methods[method])), *shown, f"{max(of.values()) - of[method]:.1f}"]
+        lines.append("| " + " | ".join([*row, ", ".join(worlds.values())]) + " |")
     return "\n".join(lines)
 
 

@@ -16,6 +16,7 @@ import regret
 from evidence_tables import READERS
 from regret import KINDS
 
+from gear_rl.compare.jobs import Setting
 from gear_rl.compare.plan import FIRST_TUNING_SEED
 
 Run = dict[str, Any]
@@ -54,13 +55,26 @@ def settings(short: list[Run], long: list[Run]) -> str:
     return "\n".join(lines)
 
 
-def chosen(runs: list[Run], kind: str, method: str) -> str:
-    """The strength with the highest mean training reward."""
-    rewards: dict[str, list[float]] = {}
+def setting_of(run: Run) -> Setting:
+    return Setting(run["rate"], tuple(sorted(run["strength"].items())))
+
+
+def best(runs: list[Run]) -> dict[str, dict[str, Setting]]:
+    """Kind of hint → method → of its tuning runs, the setting with the highest mean training reward."""
+    rewards: dict[tuple[str, str], dict[Setting, list[float]]] = {}
     for run in runs:
-        if (run["column"], run["method"]) == (kind, method) and run["seed"] >= FIRST_TUNING_SEED:
-            rewards.setdefault(in_words(run["strength"]), []).append(run["training_reward"])
-    return max(rewards, key=lambda strength: mean(rewards[strength]))
+        if run["seed"] >= FIRST_TUNING_SEED:
+            of = rewards.setdefault((run["column"], run["method"]), {})
+            of.setdefault(setting_of(run), []).append(run["training_reward"])
+    found: dict[str, dict[str, Setting]] = {}
+    for (kind, method), of in rewards.items():
+        found.setdefault(kind, {})[method] = max(of, key=lambda one: mean(of[one]))
+    return found
+
+
+def chosen(runs: list[Run], kind: str, method: str) -> str:
+    setting = best(runs)[kind][method]
+    return next(in_words(run["strength"]) for run in runs if run["method"] == method and setting_of(run) == setting)
 
 
 def in_words(strength: dict[str, float]) -> str:

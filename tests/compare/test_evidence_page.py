@@ -18,12 +18,28 @@ AGAIN = "_sibling_again", "_again", "_other_worlds"
 """Repeated runs of the table `hint_forms`."""
 
 
-def cells_of(*names: str) -> regret.Cells:
-    """Of the files hint_forms{name}.json; the later one counts."""
+LONG = "_faulty_key_400", "_sibling_400", "_400"
+"""Those with tuning runs as long as the reported ones."""
+
+
+def read(name: str) -> list[dict]:
     import regret  # a script of benchmarks/, as all that are imported here
 
-    files = [RESULTS / f"hint_forms{name}.json" for name in names]
-    return regret.cells_of([run for file in files for run in regret.read_runs(file)])
+    return regret.read_runs(RESULTS / f"{name}.json")
+
+
+def hint_runs() -> list[dict]:
+    """Of the table by kind of hint, in the order in which they count."""
+    import evidence_pictures
+
+    return [run for name in evidence_pictures.HINT_RUNS for run in read(f"hint_forms{name}")]
+
+
+def cells_of(*names: str) -> regret.Cells:
+    """Of the files hint_forms{name}.json; the later one counts."""
+    import regret
+
+    return regret.cells_of([run for name in names for run in read(f"hint_forms{name}")])
 
 
 def read_page(name: str) -> str:
@@ -92,11 +108,9 @@ def test_the_page_shows_short_and_long_tuning_runs(length_page, kind, short, lon
 
 
 def test_the_page_shows_what_longer_tuning_runs_change(length_page):
-    import regret
     import tuning_length
 
-    long = [RESULTS / f"hint_forms_{name}.json" for name in ("faulty_key_400", "sibling_400", "400")]
-    of_short, of_long = regret.read_runs(RESULTS / "hint_forms.json"), [r for f in long for r in regret.read_runs(f)]
+    of_short, of_long = read("hint_forms"), [run for name in LONG for run in read(f"hint_forms{name}")]
     assert tuning_length.success(of_short, of_long) in length_page
     assert tuning_length.settings(of_short, of_long) in length_page
     for run in of_long:  # every reported run has the setting that its tuning chose
@@ -110,10 +124,32 @@ def test_the_page_shows_kinds_of_hint_as_the_published_runs_have_them(page):
 
     cells = evidence_pictures.hint_cells()
     assert regret.by_kind(cells, "checked_hints") in page
-    low, high = regret.worst_intervals(cells)["checked_hints"]
-    worst = f"{max(regret.regrets(cells)['checked_hints'].values()):.1f} ({low:.1f} to {high:.1f})"
-    assert page.count(f"worst regret of `checked_hints` is {worst}") == 1
-    assert page.count(f"worst regret is {worst}") == 1  # in the table of claims
+    assert "hint_forms{" + ",".join(evidence_pictures.HINT_RUNS) + "}.json --by-kind" in page
+    worst = dict(part.split(" ", 1) for part in regret.in_words(cells).split("), "))
+    worst = {method: figure.rstrip(")") + ")" for method, figure in worst.items()}
+    shown = "; GEAR has {gear}, RLSD {rlsd}, OPSD {opsd}, GRPO {grpo}.".format(**worst)
+    assert f"worst regret of `checked_hints` is {worst['checked_hints']}**{shown}" in page
+    assert page.count(f"worst regret is {worst['checked_hints']}") == 1  # in the table of claims
+    reported = [run for run in hint_runs() if run["method"] == "oracle" and run["seed"] < 1000]
+    oracle = {(run["world"], run["seed"]): 100 * run["success"] for run in reported}
+    assert f"The oracle has {mean(oracle.values()):.1f}." in page
+
+
+def test_every_run_of_the_table_has_the_setting_that_long_tuning_runs_chose(page):
+    import evidence_tables
+    import tuning_length
+
+    long = [run for name in LONG for run in read(f"hint_forms{name}")]
+    best, checked = tuning_length.best(long), 0
+    used = {}
+    for run in hint_runs():
+        if run["seed"] < 1000 and run["method"] in ("grpo", *evidence_tables.READERS):
+            used[run["column"], run["method"], run["world"], run["seed"]] = run  # the later file counts, as in regret.py
+    for (kind, method, _, _), run in used.items():
+        assert tuning_length.setting_of(run) == best[kind][method], run
+        assert run["steps"] == 400 and "teacher" not in run
+        checked += 1
+    assert checked == 4 * (6 * 12 + 16 + 2 * 20) + 20
 
 
 def test_short_and_long_tuning_have_their_worst_regrets(length_page):

@@ -18,20 +18,23 @@ def scripts(monkeypatch) -> None:
 
 
 def run(method: str, reward: float, seed: int = 1000, world: int = 4, column: str = "noise_15", **strength: float) -> dict:
-    known = {"column": column, "method": method, "rate": 6e-4, "strength": strength, "world": world, "seed": seed}
+    known = {"column": column, "method": method, "rate": 6e-4, "strength": strength, "world": world, "seed": seed, "steps": 400}
     return known | {"success": 1 - reward, "training_reward": reward}
 
 
 def test_settings_of_published_tuning_runs_are_reported_elsewhere(scripts):
     import hint_forms_elsewhere as elsewhere
+    import tuning_length
 
     tuned = [run("gear", 0.6, alpha=2.0), run("gear", 0.7, alpha=8.0), run("opsd", 0.5, coefficient=1.0)]
     tuned += [run("gear", 0.1, seed=1001, alpha=8.0), run("gear", 0.6, seed=1001, alpha=2.0)]  # so 2 has the higher mean
     tuned += [run("gear", 0.99, seed=0, world=1, alpha=4.0)]  # reported, so it chooses nothing
-    assert elsewhere.best(tuned) == {
+    assert tuning_length.best(tuned) == {
         "noise_15": {"gear": Setting(6e-4, (("alpha", 2.0),)), "opsd": Setting(6e-4, (("coefficient", 1.0),))}
     }
+    assert tuning_length.chosen(tuned, "noise_15", "gear") == "2"
     known = [run("gear", 0.5, seed=1, world=3, alpha=2.0), run("gear", 0.5, seed=0, world=3, alpha=8.0)]
+    known += [run("gear", 0.5, seed=0, world=5, alpha=2.0) | {"steps": 200}]
     (kind, (plan, jobs)), *more = elsewhere.plan(tuned, known, (3, 5), 2).items()
     assert kind == "noise_15" and not more
     assert [job.name for job in jobs if job.method == "gear"] == [
@@ -43,6 +46,10 @@ def test_settings_of_published_tuning_runs_are_reported_elsewhere(scripts):
     siblings = [run("gear", 0.6, column="sibling", alpha=2.0)]
     names = [job.method for job in elsewhere.plan(siblings, [], (3,), 2)["sibling"][1]]
     assert names == ["gear+sibling_hint"] * 2
+    two = [run("opsd", 0.5, beta=0.5, coefficient=1.0), run("opsd", 0.5, coefficient=1.0, beta=0.5)]
+    assert tuning_length.setting_of(two[0]) == tuning_length.setting_of(two[1])
+    with pytest.raises(GearError, match="400 steps"):
+        elsewhere.plan([one | {"steps": 200} for one in tuned], [], (3, 5), 2)
     with pytest.raises(GearError, match=r"chosen on \[4\]"):
         elsewhere.plan(tuned, [], (3, 4), 2)
 
