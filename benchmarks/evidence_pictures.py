@@ -15,8 +15,8 @@ from pathlib import Path
 from statistics import mean
 
 import words_settings
-from evidence_tables import READERS
-from regret import KINDS, Cells, cells_of, mean_of, read_runs
+from evidence_tables import READERS, TITLES
+from regret import Cells, cells_of, mean_of, read_runs
 from words_rates import HINT, success
 
 RESULTS = Path(__file__).parent / "results"
@@ -111,7 +111,7 @@ def methods() -> str:
 
 def hints() -> str:
     cells = hint_cells()
-    left, kinds = 260, [kind for kind in KINDS if kind in cells]
+    left, kinds = 260, [kind for kind in TITLES if kind in cells]
     bottom = TOP + 28 * len(kinds)
     parts = _axis(left, TOP - 8, bottom)
     for i, method in enumerate(("grpo", *READERS)):
@@ -121,7 +121,7 @@ def hints() -> str:
     for row, kind in enumerate(kinds):
         y = TOP + 28 * row + 14
         values = {method: mean_of(cells[kind][method]) for method in ("grpo", *READERS)}
-        parts.append(f'<text x="{left - 12}" y="{y + 4}" text-anchor="end">{KINDS[kind]}</text>')
+        parts.append(f'<text x="{left - 12}" y="{y + 4}" text-anchor="end">{TITLES[kind]}</text>')
         ends = [left + PANEL * value / 100 for value in (min(values.values()), max(values.values()))]
         parts.append(f'<line x1="{ends[0]:.1f}" x2="{ends[1]:.1f}" y1="{y}" y2="{y}" stroke="#d1d5db"/>')
         for method, value in values.items():

@@ -15,6 +15,15 @@ HINTS: dict[str, dict[str, Any]] = {
     **{f"faulty_key_{share}": {"hint_errors": share / 100, "hint_error_kind": "bias"} for share in (15, 30)},
     "another_problem": {"hint_form": "other"},
 }
+TITLES = {
+    "perfect": "right",
+    **{f"noise_{share}": f"{share} % of the tools wrong, at random" for share in (15, 30, 50)},
+    **{f"faulty_key_{share}": f"faulty key, {share} % of the facts" for share in (15, 30)},
+    "answer_only": "answer only",
+    "sibling": "a sibling that won",
+    "another_problem": "another problem's",
+}
+"""Kinds of hint as a page names them, in its order."""
 READERS = ("gear", "rlsd", "opsd", "checked_hints")
 """Methods whose teacher reads the hint, one of each kind: credit, reweighted credit, distillation, both as far as trusted."""
 

@@ -20,22 +20,13 @@ from statistics import mean, quantiles, stdev
 from typing import Any
 
 from differences import detectable, signed
-from evidence_tables import PEERS, READERS
+from evidence_tables import PEERS, READERS, TITLES
 
 from gear_rl.compare.plan import FIRST_TUNING_SEED
 from gear_rl.compare.runner import is_finished
 from gear_rl.compare.tuning import training_reward
 
 NO_HINT = "no_hint"
-KINDS = {
-    "perfect": "right",
-    **{f"noise_{share}": f"{share} % of the tools wrong, at random" for share in (15, 30, 50)},
-    **{f"faulty_key_{share}": f"faulty key, {share} % of the facts" for share in (15, 30)},
-    "answer_only": "answer only",
-    "sibling": "a sibling that won",
-    "another_problem": "another problem's",
-}
-"""Columns as a page names them, in its order."""
 Place = tuple[int, int]
 """World and seed."""
 
@@ -150,7 +141,7 @@ def by_kind(cells: Cells, method: str) -> str:
     """Markdown: a row per column of the table, with `method`'s distance to the best, over all runs and in each world."""
     heads = ["hint", "runs", "grpo", *READERS, f"{method} behind the best", "by world"]
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
-    for column in (kind for kind in KINDS if kind in cells):
+    for column in (kind for kind in TITLES if kind in cells):
         methods = cells[column]
         of = {name: mean_of(methods[name]) for name in heads[2:-2]}
         best = max(of, key=lambda name: of[name])
@@ -159,7 +150,7 @@ def by_kind(cells: Cells, method: str) -> str:
         for world in sorted({world for world, _ in methods[method]}):
             here = {name: mean_of(methods[name], world) for name in of}
             worlds[world] = f"{world}: {max(here.values()) - here[method]:.1f}"
-        row = [KINDS[column], str(len(methods[method])), *shown, f"{max(of.values()) - of[method]:.1f}"]
+        row = [TITLES[column], str(len(methods[method])), *shown, f"{max(of.values()) - of[method]:.1f}"]
         lines.append("| " + " | ".join([*row, ", ".join(worlds.values())]) + " |")
     return "\n".join(lines)
 

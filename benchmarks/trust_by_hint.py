@@ -16,7 +16,7 @@ from statistics import mean
 from typing import Any
 
 from embedded_run import train
-from evidence_tables import HINTS
+from evidence_tables import HINTS, TITLES
 
 from gear_rl.files import write_json
 from gear_rl.scoring.guards import FIRST_STEPS, LEAST_TRUST
@@ -26,11 +26,6 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "sibling": ("gear+sibling_hint", {}),
 }
 """Name → method and options of the task."""
-TITLES = {
-    "perfect": "right", "answer_only": "answer only", "another_problem": "another problem's", "sibling": "a sibling that won",
-    **{f"noise_{share}": f"{share} % of the tools wrong, at random" for share in (15, 30, 50)},
-    **{f"faulty_key_{share}": f"faulty key, {share} % of the facts" for share in (15, 30)},
-}  # fmt: skip
 SHOWN = (20, 60, 120)
 """Steps."""
 

@@ -13,8 +13,7 @@ from statistics import mean
 from typing import Any
 
 import regret
-from evidence_tables import READERS
-from regret import KINDS
+from evidence_tables import READERS, TITLES
 
 from gear_rl.compare.jobs import Setting
 from gear_rl.compare.plan import FIRST_TUNING_SEED
@@ -24,7 +23,7 @@ Run = dict[str, Any]
 def again(long: list[Run]) -> list[str]:
     """The kinds of hint whose strengths were tuned with runs as long as the reported ones."""
     tuned = {run["column"] for run in long if run["seed"] >= FIRST_TUNING_SEED}
-    return [kind for kind in KINDS if kind in tuned]
+    return [kind for kind in TITLES if kind in tuned]
 
 
 def success(short: list[Run], long: list[Run]) -> str:
@@ -39,7 +38,7 @@ def success(short: list[Run], long: list[Run]) -> str:
         behind = [f"{max(of.values()) - of['checked_hints']:.1f}" for of in (new, old)]
         best = max(new, key=lambda name: new[name])
         shown = [(f"**{new[m]:.1f}**" if m == best else f"{new[m]:.1f}") + f" ({old[m]:.1f})" for m in heads[1:-1]]
-        lines.append(f"| {KINDS[kind]} | {' | '.join(shown)} | {behind[0]} ({behind[1]}) |")
+        lines.append(f"| {TITLES[kind]} | {' | '.join(shown)} | {behind[0]} ({behind[1]}) |")
     return "\n".join(lines)
 
 
@@ -51,7 +50,7 @@ def settings(short: list[Run], long: list[Run]) -> str:
         for method in READERS:
             old, new = (chosen(runs, kind, method) for runs in (short, long))
             cells.append(new if old == new else f"{old} → {new}")
-        lines.append(f"| {KINDS[kind]} | {' | '.join(cells)} |")
+        lines.append(f"| {TITLES[kind]} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -32,7 +32,8 @@ def test_the_published_tables(script, page):
     cause, runs = script("answer_only_cause"), results("answer_only_cause.json")["runs"]
     records = (ROOT / "docs" / "evidence_records.md").read_text()
     assert cause.table(runs) in records and cause.pushes(runs) in page
-    drawn = script("teacher_by_hint").table(results("hint_forms.json"), results("hint_forms_base_teacher.json"))
+    long = [results(f"hint_forms{name}.json") for name in ("_faulty_key_400", "_sibling_400", "_400")]
+    drawn = script("teacher_by_hint").table(results("hint_forms.json"), results("hint_forms_base_teacher.json"), long)
     assert drawn in page
 
 
@@ -69,8 +70,11 @@ def test_teachers_are_compared_at_the_same_places(script):
         {"method": method, "setting": "0.0006 alpha=2", "world": 1, "seed": seed, "before": 0.15, "success": success}
         for method, seed, success in (("grpo", 0, 0.3), ("gear", 0, 0.2), ("grpo", 1, 0.4), ("gear", 1, 0.05))
     ]}}}  # fmt: skip
-    row = script("teacher_by_hint").table(live, base).splitlines()[-1]
-    assert row == "| answer only | 35.0 | 10.0 (α 8) | 12.5 (α 2) | +2.5 (−15.0 to +20.0) | 1 of 2 | 1 of 2 |"
+    script = script("teacher_by_hint")
+    row = "| answer only | 35.0 | 10.0 (α 8) | 12.5 (α 2) | +2.5 (−15.0 to +20.0) | 1 of 2 | 1 of 2 |"
+    assert script.table(live, base).splitlines()[-1] == row
+    long = {"runs": [live["runs"][0] | {"success": 0.3}, live["runs"][1] | {"column": "another_problem"}]}
+    assert script.table(live, base, [long]).splitlines()[-1] == f"{row} −12.5, 0 of 2 |"
 
 
 def test_drift_is_compared_with_success(script, tmp_path):
