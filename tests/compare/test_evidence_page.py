@@ -57,15 +57,17 @@ def length_page(page) -> str:
     return read_page("tuning_length")
 
 
-def test_short_tuning_has_the_worst_regrets_of_the_published_runs(length_page):
+def test_the_first_table_of_short_tuning_is_of_the_published_runs(length_page):
+    import evidence_tables
     import regret
 
     cells = regret.cells_of(regret.read_runs(RESULTS / "hint_forms.json"))
     assert {len(values) for methods in cells.values() for values in methods.values()} == {8}
     for method, by_column in regret.regrets(cells).items():
         rows = [line for line in length_page.splitlines() if line.startswith(f"| {method} | ") and line.count("|") == 12]
-        row = rows[0]
-        assert row.split("|")[-2].split()[0] == f"{max(by_column.values()):.1f}"
+        shown = [cell.strip(" *") for cell in rows[0].split("|")[2:-1]]
+        assert shown[:-1] == [f"{regret.mean_of(cells[kind][method]):.1f}" for kind in evidence_tables.TITLES]
+        assert shown[-1].split()[0] == f"{max(by_column.values()):.1f}"
 
 
 def test_the_page_has_the_repeated_runs_with_other_hints(length_page):
@@ -95,16 +97,28 @@ def test_the_page_shows_short_and_long_tuning_runs(length_page, kind, short, lon
     tables = [(*grpo, short), (*grpo, short, long)] if kind == "faulty_key_30" else [(*grpo, long)]
     for names in tables:
         assert regret.by_world(cells_of(*names)[kind], "checked_hints") in length_page
+    part = length_page[length_page.index({"faulty_key_30": '<a id="a-faulty-key', "sibling": '<a id="siblings-'}[kind]) :]
+    rows = {tuple(cell.strip(" *") for cell in line.split("|")[1:-1]) for line in part.splitlines() if line.startswith("| ")}
+    tried: dict[tuple[str, str], list[str]] = {}
     for name in (short, long):
-        tried: dict[str, dict[str, list[dict[str, float]]]] = {}
-        for run in regret.read_runs(RESULTS / f"hint_forms{name}.json"):
+        by_setting: dict[tuple[str, str], list[dict[str, float]]] = {}
+        for run in read(f"hint_forms{name}"):
             if run["seed"] >= 1000:
-                tried.setdefault(run["method"], {}).setdefault(str(run["strength"]), []).append(run)
-        assert {len(runs) for each in tried.values() for runs in each.values()} == {4} and len(tried) == 4
-        for each in tried.values():
-            for runs in each.values():
-                reward, success = (mean(run[name] for run in runs) for name in ("training_reward", "success"))
-                assert f"{reward:.3f} ({100 * success:.1f})" in length_page
+                by_setting.setdefault((run["method"], setting_in_words(run["strength"])), []).append(run)
+        assert len(by_setting) == 16
+        for setting, runs in by_setting.items():
+            assert len(runs) == 4
+            reward, success = (mean(run[figure] for run in runs) for figure in ("training_reward", "success"))
+            tried.setdefault(setting, []).append(f"{reward:.3f} ({100 * success:.1f})")
+    assert {(*setting, *cells) for setting, cells in tried.items()} <= rows
+
+
+def setting_in_words(strength: dict[str, float]) -> str:
+    if "alpha" in strength:
+        return f"α {strength['alpha']:g}"
+    if "coefficient" in strength and "full_trust" not in strength:
+        return f"{'first' if 'beta' in strength else 'later'} form, coefficient {strength['coefficient']:g}"
+    return ", ".join(f"{name} {value:g}" for name, value in strength.items())
 
 
 def test_the_page_shows_what_longer_tuning_runs_change(length_page):
