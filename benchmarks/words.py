@@ -167,7 +167,7 @@ def main() -> int:
     one.add_argument("--methods", nargs="+", default=methods, choices=methods)
     one.add_argument("--seeds", nargs="+", type=int, default=[0, 1], help="of the runs with the chosen settings")
     one.add_argument("--tuned", type=Path, nargs="+", default=[], help="results of the tuning runs: now the reported ones")
-    one.add_argument("--hints", nargs="+", default=[words_rates.HINT], choices=words_runs.HINTS, help="of the reported runs")
+    one.add_argument("--hints", nargs="+", default=[words_rates.HINT], choices=words_runs.HINTS, help="each tuned by itself")
     schedule(one)
     one = command(teacher, "task.NAME, train.NAME")
     one.add_argument("--seeds", nargs="+", type=int, default=[0, 1])

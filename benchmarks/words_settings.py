@@ -2,9 +2,10 @@
 
 The files are what `words.py settings --out` wrote: tuning runs and, called again with `--tuned`, reported runs. The two have
 different warm starts, handbooks and seeds, and need not be made on one day; reported runs may come from several handbooks,
-each with its own warm start. In tuning every method has four runs with right hints: two learning rates × two of its strengths,
-and four rates for GRPO, which has no strength. The setting with the highest training reward over the second half of the steps
-is the method's; without all four runs there is no choice. True success is shown in parentheses and chooses nothing.
+each with its own warm start. In tuning every method has four runs with each kind of hint: two learning rates × two of its
+strengths, and four rates for GRPO, which has no strength and reads no hint, so it is tuned once, beside right hints. The setting
+with the highest training reward over the second half of the steps is the method's with that kind of hint; without all four runs
+there is no choice. True success is shown in parentheses and chooses nothing.
 
 The grid: the rate at which earlier warm starts found the method best (J, words_rates.py; for GEAR K, words_alpha.py), and twice
 that, since most were best at the highest rate tried; the strength of all runs so far, and the one that equal tuning on the
@@ -66,50 +67,51 @@ def setting(run: Run) -> Setting:
     return run["arm"], run["learning_rate"]
 
 
-def tried(runs: list[Run]) -> dict[str, dict[Setting, Run]]:
-    """Method → setting → its tuning run. All runs of a method are from one warm start (`start`, where a file has several):
-    the one with most of them."""
+def hint_of(method: str, hint: str) -> str:
+    """Of the method's runs that stand beside others with this kind of hint. GRPO's are the same for all."""
+    return HINT if method in WITHOUT_HINT else hint
+
+
+def tried(runs: list[Run], hint: str) -> dict[str, dict[Setting, Run]]:
+    """Method → setting → its tuning run with this kind of hint. All runs of a method are from one warm start (`start`, where
+    a file has several): the one with most of them."""
     found: dict[str, dict[Setting, Run]] = {}
     for method, settings in GRID.items():
         by_start: dict[str | None, dict[Setting, Run]] = {}
         for run in runs:
-            if run["seed"] == FIRST_TUNING_SEED and run["hint"] == HINT and setting(run) in settings:
+            if run["seed"] == FIRST_TUNING_SEED and run["hint"] == hint_of(method, hint) and setting(run) in settings:
                 by_start.setdefault(run.get("start"), {})[setting(run)] = run
         found[method] = max(by_start.values(), key=len, default={})
     return found
 
 
-def choose(runs: list[Run]) -> dict[str, Setting]:
-    """Method → its setting, of the methods that have had the whole budget. A run whose reward is not a number is none."""
+def choose(runs: list[Run], hint: str) -> dict[str, Setting]:
+    """Method → its setting with this kind of hint, of the methods that have had the whole budget. A run whose reward is not a
+    number is none."""
     return {
         method: max(GRID[method], key=lambda one: late_reward(found[one]))
-        for method, found in tried(runs).items()
+        for method, found in tried(runs, hint).items()
         if len(found) == len(GRID[method]) and all(math.isfinite(late_reward(run)) for run in found.values())
     }
 
 
 def plan(args: argparse.Namespace, train: Run, task: Run) -> list[Planned]:
     """The tuning runs, method by method; with `args.tuned`, the files that have them, the reported runs, seed by seed."""
+    wanted = [(hint, method) for hint in args.hints for method in args.methods if hint_of(method, hint) == hint]
     if not args.tuned:
-        first = [setting for method in args.methods for setting in GRID[method]]
-        return [make_run(args, train, task, arm, HINT, rate, FIRST_TUNING_SEED) for arm, rate in first]
+        first = [(hint, *setting) for hint, method in wanted for setting in GRID[method]]
+        return [make_run(args, train, task, arm, hint, rate, FIRST_TUNING_SEED) for hint, arm, rate in first]
     tuning = read(args.tuned)
     if any(run["seed"] == FIRST_TUNING_SEED and world_of(run) == task.get("world", 0) for run in tuning):
         raise SystemExit("--set task.world: another handbook, with its own warm start, than that of the tuning runs.")
     if any(seed >= FIRST_TUNING_SEED for seed in args.seeds):
         raise SystemExit(f"--seeds: below {FIRST_TUNING_SEED}, where the seeds of tuning begin.")
-    chosen = choose(tuning)
-    missing = [method for method in args.methods if method not in chosen]
+    chosen = {hint: choose(tuning, hint) for hint in args.hints}
+    missing = [f"{method}:{hint}" for hint, method in wanted if method not in chosen[hint]]
     if missing:
-        raise SystemExit(f"--tuned: no choice for {', '.join(missing)}, whose tuning runs have not all ended (see --methods).")
-    best = [chosen[method] for method in args.methods]
-    return [
-        make_run(args, train, task, arm, hint, rate, seed)
-        for hint in args.hints
-        for seed in args.seeds
-        for arm, rate in best
-        if arm not in WITHOUT_HINT or hint == HINT
-    ]
+        raise SystemExit(f"--tuned: no choice for {', '.join(missing)}: tuning runs are missing (see --methods, --hints).")
+    best = [(hint, *chosen[hint][method]) for hint, method in wanted]
+    return [make_run(args, train, task, arm, hint, rate, seed) for seed in args.seeds for hint, arm, rate in best]
 
 
 def read(files: list[Path]) -> list[Run]:
@@ -117,15 +119,15 @@ def read(files: list[Path]) -> list[Run]:
 
 
 def reported(runs: list[Run], hint: str) -> dict[str, dict[Place, Run]]:
-    """Method → place → its run with the chosen setting. GRPO reads no hint: its runs count for all of them."""
-    chosen = choose(runs)
+    """Method → place → its run with the setting chosen for this kind of hint."""
+    chosen = choose(runs, hint)
     of = {one: method for method, one in chosen.items()}
     found: dict[str, dict[Place, Run]] = {method: {} for method in chosen}
     used = {world_of(run) for run in runs if run["seed"] >= FIRST_TUNING_SEED} | set(SET_THE_GRID)
     starts: dict[int, set[str | None]] = {}
     for run in sorted(runs, key=lambda run: (world_of(run), run["seed"])):
-        if run["seed"] < FIRST_TUNING_SEED and setting(run) in of and (run["hint"] == hint or run["arm"] in WITHOUT_HINT):
-            method, place = of[setting(run)], (world_of(run), run["seed"])
+        method, place = of.get(setting(run)), (world_of(run), run["seed"])
+        if method and run["seed"] < FIRST_TUNING_SEED and run["hint"] == hint_of(method, hint):
             if place[0] in used:
                 raise SystemExit(f"a run of {method} is on handbook {place[0]}, where settings or their grid were chosen.")
             if place in found[method]:
@@ -143,9 +145,9 @@ def world_of(run: Run) -> int:
     return run.get("world", 0)
 
 
-def tuning_table(runs: list[Run]) -> str:
+def tuning_table(runs: list[Run], hint: str = HINT) -> str:
     """A row per setting: the reward that chooses, and true success in %."""
-    chosen, found = choose(runs), tried(runs)
+    chosen, found = choose(runs, hint), tried(runs, hint)
     lines = ["| method | setting | rate | reward (success, %) | chosen |", "|---" * 5 + "|"]
     for method, settings in GRID.items():
         for arm, rate in settings:
@@ -158,7 +160,7 @@ def tuning_table(runs: list[Run]) -> str:
 
 def table(runs: list[Run], hint: str = HINT) -> str:
     """Every reported run, a column per handbook, and the tuned settings."""
-    found, chosen = reported(runs, hint), choose(runs)
+    found, chosen = reported(runs, hint), choose(runs, hint)
     worlds = sorted({world for mine in found.values() for world, _ in mine})
     heads = ["method", "setting", *(f"handbook {world}, by seed" for world in worlds), "mean", "greedy, mean"]
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
@@ -203,12 +205,10 @@ def pairs(found: dict[str, dict[Place, Run]], method: str, other: str, how: str 
 
 
 def show(runs: list[Run]) -> None:
-    print(tuning_table(runs))
     for hint, words in HINTS.items():
-        if any(run["hint"] == hint and run["seed"] < FIRST_TUNING_SEED for run in runs):
-            print(f"\n{words}:\n\n{table(runs, hint)}")
-    if any(reported(runs, hint).get("grpo") for hint in HINTS):
-        print("\n" + distances(runs))
+        if any(run["hint"] == hint for run in runs):
+            print(f"{words}:\n\n{tuning_table(runs, hint)}\n\n{table(runs, hint)}\n")
+    print(distances(runs))
 
 
 assert not any(set(one) & set(two) for one, two in combinations(GRID.values(), 2)), "a setting tells its method"

@@ -237,11 +237,12 @@ def test_settings_of_the_words_task_are_tuned_apart_from_what_is_reported(eviden
         return {"arm": one[0], "learning_rate": one[1], **known}
 
     runs = [run(one, 1000, reward, 0.9 - reward) for one, reward in rewards.items()]
-    assert settings.choose([*runs[:3], run(settings.GRID["gear"][3], 1000, float("nan"), 0.9)]) == {}
-    assert settings.choose(runs[:3]) == {}  # no choice from a part of the budget
-    assert settings.choose(runs) == {"gear": ("gear_alpha8", 6e-5)}  # by reward, not by success
+    assert settings.choose([*runs[:3], run(settings.GRID["gear"][3], 1000, float("nan"), 0.9)], "calls") == {}
+    assert settings.choose(runs[:3], "calls") == {}  # no choice from a part of the budget
+    assert settings.choose(runs, "calls") == {"gear": ("gear_alpha8", 6e-5)}  # by reward, not by success
     elsewhere = {**run(settings.GRID["gear"][0], 1000, 1.0, 0.0), "start": "another"}
-    assert settings.choose([elsewhere, *runs, elsewhere]) == settings.choose(runs)  # a method is tuned in one warm start
+    chosen = settings.choose(runs, "calls")
+    assert settings.choose([elsewhere, *runs, elsewhere], "calls") == chosen  # a method is tuned in one warm start
     file = tmp_path / "tuned.json"
     file.write_text(json.dumps({"runs": runs}))
     later = Namespace(**{**vars(asked), "model": "other", "tuned": [file]})
@@ -252,19 +253,29 @@ def test_settings_of_the_words_task_are_tuned_apart_from_what_is_reported(eviden
     planned = settings.plan(later, {}, {"world": 2})
     assert [(r.arm, r.seed) for r in planned] == [("grpo", 0), ("gear_alpha8", 0), ("grpo", 1), ("gear_alpha8", 1)]
     assert {(r.config["model"], r.config["task"]["world"]) for r in planned} == {("other", 2)}
-    hints = settings.plan(Namespace(**{**vars(later), "seeds": [0], "hints": ["calls", "bias30"]}), {}, {"world": 2})
-    assert [(r.arm, r.hint) for r in hints] == [("grpo", "calls"), ("gear_alpha8", "calls"), ("gear_alpha8", "bias30")]
+    both = {"seeds": [0], "hints": ["calls", "bias30"]}
+    first = settings.plan(Namespace(**{**vars(asked), **both}), {}, {"world": 1})
+    assert [r.hint for r in first] == ["calls"] * 8 + ["bias30"] * 4  # GRPO reads no hint
+    with pytest.raises(SystemExit, match="no choice for gear:bias30"):  # never with the settings of another kind
+        settings.plan(Namespace(**{**vars(later), **both}), {}, {"world": 2})
+    rewards = zip(settings.GRID["gear"], (0.9, 0.6, 0.5, 0.5), strict=True)
+    runs += [{**run(one, 1000, reward, 0.1), "hint": "bias30"} for one, reward in rewards]
+    file.write_text(json.dumps({"runs": runs}))
+    hints = settings.plan(Namespace(**{**vars(later), **both}), {}, {"world": 2})
+    assert [(r.arm, r.hint) for r in hints] == [("grpo", "calls"), ("gear_alpha8", "calls"), ("gear_alpha4", "bias30")]
     with pytest.raises(SystemExit, match="another handbook"):
         settings.plan(later, {}, {"world": 1})
     with pytest.raises(SystemExit, match="--seeds"):
         settings.plan(Namespace(**{**vars(later), "seeds": [0, 1000]}), {}, {"world": 2})
-    best = settings.choose(runs)
+    best = settings.choose(runs, "calls")
     runs += [run(best["gear"], 0, 0.5, 0.5, 2), run(best["gear"], 1, 0.5, 0.7, 2), run(best["grpo"], 1, 0.5, 0.2, 2)]
     runs += [run(best["gear"], 1, 0.5, 0.4, 3), run(best["grpo"], 1, 0.5, 0.3, 3)]  # the same seed of another handbook
-    runs += [{**run(best["gear"], 1, 0.5, success, world), "hint": "bias30"} for success, world in ((0.1, 3), (0.2, 2))]
+    faulty = settings.choose(runs, "bias30")["gear"]
+    runs += [{**run(faulty, 1, 0.5, success, world), "hint": "bias30"} for success, world in ((0.1, 3), (0.2, 2))]
+    runs += [{**run(best["gear"], 1, 0.5, 0.9, 3), "hint": "bias30"}]  # not the setting of this kind
     assert "| gear | gear_alpha8 | 6e-05 | 0.900 (0.0) | yes |" in settings.tuning_table(runs)
     assert "| gear | gear_alpha8, 6e-05 | 50.0, 70.0 | 40.0 | 53.3 | 53.3 |" in settings.table(runs)
-    assert "| gear | gear_alpha8, 6e-05 | 20.0 | 10.0 | 15.0 | 15.0 |" in settings.table(runs, "bias30")
+    assert "| gear | gear_alpha4, 6e-05 | 20.0 | 10.0 | 15.0 | 15.0 |" in settings.table(runs, "bias30")
     apart = settings.distances(runs)
     assert "| right | gear over grpo | 2, 2 | +30.0 |  | +10.0 to +50.0 | +30.0 |" in apart  # seed 0 has no partner
     assert "| faulty key | gear over grpo | 2, 2 | −10.0 |  | −20.0 to 0.0 | −10.0 |" in apart  # GRPO reads no hint
