@@ -3,9 +3,9 @@
 The files are what `words.py settings --out` wrote: tuning runs and, called again with `--tuned`, reported runs. The two have
 different warm starts, handbooks and seeds, and need not be made on one day; reported runs may come from several handbooks,
 each with its own warm start. In tuning every method has four runs with each kind of hint: two learning rates × two of its
-strengths, and four rates for GRPO, which has no strength and reads no hint, so it is tuned once, beside right hints. The setting
-with the highest training reward over the second half of the steps is the method's with that kind of hint; without all four runs
-there is no choice. True success is shown in parentheses and chooses nothing.
+strengths, and four rates for GRPO, which has no strength and reads no hint, so it is tuned once, beside right hints. The
+setting with the highest training reward over the second half of the steps is the method's with that kind of hint; without all
+four runs there is no choice. True success is shown in parentheses and chooses nothing.
 
 The grid: the rate at which earlier warm starts found the method best (J, words_rates.py; for GEAR K, words_alpha.py), and twice
 that, since most were best at the highest rate tried; the strength of all runs so far, and the one that equal tuning on the
